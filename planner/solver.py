@@ -1,0 +1,97 @@
+"""The interface of a solver, and how one is found by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
+
+from memplan.errors import UnknownSolver
+from memplan.planner.problem import Limits, Problem
+from memplan.planner.schedule import Schedule
+
+GROUP = "memplan.solvers"
+
+
+class Status(Enum):
+    """How far a solver got."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solution:
+    """A solver's answer. Its numbers are claims until the judges have confirmed them.
+
+    Attributes:
+        status: OPTIMAL and INFEASIBLE are proofs over all schedules of the captured order;
+            UNKNOWN means that time ran out or that the method does not apply.
+        schedule: None unless the status is OPTIMAL or FEASIBLE.
+        proven_bound_ns: No schedule of the captured order within the budget is faster.
+        model_bound_ns: The bound in the solver's own model, where it has one.
+        minimum_bytes: With INFEASIBLE: a proven lower limit of any schedule's peak.
+        reason: One line for people: why UNKNOWN, or what was proven.
+        stats: Counters of the solver, for reports.
+    """
+
+    status: Status
+    schedule: Schedule | None = None
+    proven_bound_ns: int = 0
+    model_bound_ns: int | None = None
+    minimum_bytes: int | None = None
+    reason: str = ""
+    stats: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@runtime_checkable
+class Solver(Protocol):
+    """A frozen dataclass whose fields are its options, with one method.
+
+    `solve` neither changes its arguments nor prints. A budget that cannot be met is an
+    answer (`Status.INFEASIBLE`), not an exception.
+    """
+
+    name: ClassVar[str]
+    kind: ClassVar[str]
+    """`exact`, `heuristic` or `baseline`."""
+    source: ClassVar[str]
+    """Where the method was published, in one line."""
+
+    def solve(self, problem: Problem, limits: Limits) -> Solution:
+        """Return the best schedule found within `limits`."""
+        ...
+
+
+def solver_entry_points() -> dict[str, EntryPoint]:
+    """Installed solvers by name, built in or not; none is imported yet.
+
+    Raises:
+        UnknownSolver: Two packages offer different solvers under one name.
+    """
+    found: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
+        if point.name in found and point.value != found[point.name].value:
+            raise UnknownSolver(
+                f"two packages offer a solver {point.name!r}: "
+                f"{found[point.name].value} and {point.value}; uninstall one of them"
+            )
+        found[point.name] = point
+    return found
+
+
+def load_solver(name: str, **options: Any) -> Solver:
+    """Import the solver called `name` and set its options.
+
+    Raises:
+        UnknownSolver: No installed package offers that name.
+    """
+    points = solver_entry_points()
+    if name not in points:
+        raise UnknownSolver(f"no solver {name!r}; installed are {', '.join(points)}")
+    return cast(Solver, points[name].load()(**options))
