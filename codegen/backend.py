@@ -1,0 +1,105 @@
+"""The torch.compile backend that plans a joint graph and runs the planned graphs.
+
+AOTAutograd traces forward and backward together and asks a partition function for two graphs;
+ours asks for a plan and returns what `emit` makes of it. Dynamo's guards call it again for new
+shapes, modes or frozen weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.debugging import boxed_nop
+
+from memplan.codegen.emit import StepGraphs, emit
+from memplan.graph_capture.graph import Kind
+from memplan.graph_capture.joint import GivenInput, JointGraph, dotted_name, read_joint
+from memplan.planner.plan import Plan
+
+
+class PlannedOnly(BaseException):
+    """Raised in place of running a step while `Backend.plan_only` is set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStep:
+    """One captured step with its plan and the graphs that run it."""
+
+    joint: JointGraph
+    plan: Plan
+    graphs: StepGraphs
+
+
+class Backend:
+    """Plans each joint graph that Dynamo captures.
+
+    Attributes:
+        steps: What was planned so far, in order.
+        plan_only: While set, a compiled step raises `PlannedOnly` instead of running.
+    """
+
+    def __init__(self, plan_for: Callable[[JointGraph], Plan]) -> None:
+        self.plan_for = plan_for
+        self.steps: list[PlannedStep] = []
+        self.plan_only = False
+
+    def __call__(
+        self, module: fx.GraphModule, example_inputs: list[torch.Tensor]
+    ) -> Callable[..., Any]:
+        """Compile one graph of Dynamo's."""
+        given = _given_inputs(module)
+
+        def partition(
+            joint_module: fx.GraphModule,
+            joint_inputs: object,
+            *,
+            num_fwd_outputs: int,
+            **_options: object,
+        ) -> tuple[fx.GraphModule, fx.GraphModule]:
+            joint = read_joint(joint_module, num_fwd_outputs, given)
+            plan = self.plan_for(joint)
+            graphs = emit(joint, plan.schedule)
+            self.steps.append(PlannedStep(joint=joint, plan=plan, graphs=graphs))
+            return graphs.forward, graphs.backward
+
+        compile_graph = aot_autograd(
+            fw_compiler=self._compile_forward,
+            bw_compiler=boxed_nop,
+            inference_compiler=self._compile_forward,
+            partition_fn=partition,
+            keep_inference_input_mutations=True,
+        )
+        compiled: Callable[..., Any] = compile_graph(module, example_inputs)
+        return compiled
+
+    def _compile_forward(
+        self, module: fx.GraphModule, example_inputs: Sequence[torch.Tensor]
+    ) -> Callable[..., Any]:
+        run = boxed_nop(module, list(example_inputs))
+
+        def run_unless_planning(args: list[Any]) -> Any:
+            if self.plan_only:
+                args.clear()
+                raise PlannedOnly
+            return run(args)
+
+        run_unless_planning._boxed_call = True  # type: ignore[attr-defined]
+        return run_unless_planning
+
+
+def _given_inputs(module: fx.GraphModule) -> list[GivenInput]:
+    """Name what the graph is given: parameters and buffers by their place in the model."""
+    given = []
+    for node in module.graph.find_nodes(op="placeholder"):
+        source = node.meta["grapharg"].source.name if "grapharg" in node.meta else node.name
+        if "_parameters[" in source:
+            kind = Kind.PARAM
+        else:
+            kind = Kind.BUFFER if "_buffers[" in source else Kind.INPUT
+        given.append(GivenInput(name=dotted_name(source), kind=kind))
+    return given

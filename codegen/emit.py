@@ -1,0 +1,261 @@
+"""Turns a schedule into a forward and a backward FX graph.
+
+Every decision is a node: `memplan.checkpoint(x)` where a tensor is kept from forward to backward,
+and a second run of an op as a node named `<op>_recompute_<k>`. Generated code frees a value after
+its last use, and a schedule in normal form drops a tensor after its last read, so memory is freed
+exactly where the schedule says. Views are made again from their storage wherever they are read.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
+
+from memplan.codegen.operators import checkpoint
+from memplan.errors import InvalidSchedule
+from memplan.graph_capture.aliasing import aliased_argument
+from memplan.graph_capture.fx_nodes import tensor_value
+from memplan.graph_capture.joint import BOUNDARY, RANDOM_STATE, JointGraph, is_tangent
+from memplan.planner.schedule import Compute, Schedule, schedule_of, sequence_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepGraphs:
+    """The two FX graphs of a planned training step.
+
+    Attributes:
+        forward: Takes the primals; returns the outputs of the model, then the saved tensors.
+        backward: Takes the saved tensors, then the tangents; returns the gradients.
+    """
+
+    forward: fx.GraphModule
+    backward: fx.GraphModule
+
+
+def emit(joint: JointGraph, schedule: Schedule) -> StepGraphs:
+    """Return graphs that run the ops of `schedule` in its order.
+
+    Args:
+        joint: The captured graph; it is not changed.
+        schedule: In normal form: each tensor is dropped right after its last read.
+
+    Raises:
+        InvalidSchedule: The schedule is not in normal form, so that generated code would free
+            earlier than it says.
+    """
+    if schedule != schedule_of(joint.graph, sequence_of(schedule)):
+        raise InvalidSchedule(0, "tensors are not dropped right after their last read")
+    boundary = next(
+        i
+        for i, step in enumerate(schedule)
+        if isinstance(step, Compute) and joint.graph.ops[step.op].target == BOUNDARY
+    )
+    runs = Counter(sequence_of(schedule))
+    repeated = frozenset(op for op, count in runs.items() if count > 1)
+    forward, backward = _Pass(joint, repeated), _Pass(joint, repeated)
+    placeholders = joint.module.graph.find_nodes(op="placeholder")
+    for node in placeholders:
+        if not is_tangent(node):
+            forward.take(joint.storage_of.get(node), node)
+    forward.run(schedule[:boundary])
+    saved = _saved(joint, schedule[boundary:])
+    for tensor in saved:
+        backward.take(tensor, forward.held(tensor))
+    for node in placeholders:
+        if is_tangent(node):
+            backward.take(joint.storage_of.get(node), node)
+    backward.times_run.update(forward.times_run)
+    backward.run(schedule[boundary + 1 :])
+    return _assemble(joint, forward, backward, saved)
+
+
+def _saved(joint: JointGraph, steps: Schedule) -> list[int]:
+    """Return what the backward pass reads before it makes it, in the order of first reads."""
+    made: set[int] = set()
+    saved: dict[int, None] = {}
+    for step in steps:
+        if isinstance(step, Compute):
+            op = joint.graph.ops[step.op]
+            if op.target != BOUNDARY:
+                saved.update(dict.fromkeys(t for t in op.inputs if t not in made))
+            made.update(op.outputs)
+    for leaf in _leaves(joint)[joint.num_forward_outputs :]:
+        tensor = joint.storage_of.get(leaf) if isinstance(leaf, fx.Node) else None
+        if tensor is not None and tensor not in made:
+            saved[tensor] = None
+    owners = joint.owner
+    return [t for t in saved if (o := owners[t]) is None or o.op != "get_attr"]
+
+
+def _leaves(joint: JointGraph) -> tuple[object, ...]:
+    leaves = joint.module.graph.output_node().args[0]
+    assert isinstance(leaves, (tuple, list))
+    return tuple(leaves)
+
+
+def _assemble(joint: JointGraph, forward: _Pass, backward: _Pass, saved: list[int]) -> StepGraphs:
+    leaves, split = _leaves(joint), joint.num_forward_outputs
+    backward.finish([_value_or_constant(backward, leaf) for leaf in leaves[split:]])
+    returned = [_value_or_constant(forward, leaf) for leaf in leaves[:split]]
+    forward.finish([*returned, *(forward.save(tensor) for tensor in saved)])
+    return StepGraphs(
+        forward=fx.GraphModule(joint.module, forward.graph, "MemplanForward"),
+        backward=fx.GraphModule(joint.module, backward.graph, "MemplanBackward"),
+    )
+
+
+def _value_or_constant(part: _Pass, leaf: object) -> object:
+    return part.value(leaf) if isinstance(leaf, fx.Node) else leaf
+
+
+class _Pass:
+    """One of the two graphs while it is built.
+
+    Attributes:
+        owner: For each tensor on the device, the node that holds it.
+        views: For each of them, the nodes made from it, by the joint node they stand for.
+        constants: Nodes of constants and sub-modules that belong to the graph module.
+        times_run: How often each op has run so far, the forward pass included.
+    """
+
+    def __init__(self, joint: JointGraph, repeated: frozenset[int]) -> None:
+        self.joint = joint
+        self.repeated = repeated
+        self.graph = fx.Graph()
+        self.owner: dict[int, fx.Node] = {}
+        self.views: defaultdict[int, dict[fx.Node, fx.Node]] = defaultdict(dict)
+        self.constants: dict[fx.Node, fx.Node] = {}
+        self.times_run: Counter[int] = Counter()
+
+    def take(self, tensor: int | None, source: fx.Node) -> None:
+        """Add a placeholder named after `source`, which holds `tensor` if that is one."""
+        node = self.graph.placeholder(source.name)
+        node.meta = dict(source.meta)
+        if tensor is not None:
+            self.owner[tensor] = node
+
+    def run(self, steps: Schedule) -> None:
+        """Add the nodes of all steps."""
+        for step in steps:
+            if isinstance(step, Compute):
+                self.compute(step.op)
+            else:
+                self.owner.pop(step.tensor, None)
+                self.views.pop(step.tensor, None)
+
+    def compute(self, op_index: int) -> None:
+        """Add the node of one op, and of the outputs that anyone reads."""
+        op, node = self.joint.graph.ops[op_index], self.joint.nodes[op_index]
+        if op.target in (RANDOM_STATE, BOUNDARY) or node is None:
+            return
+        again = self.times_run[op_index]
+        self.times_run[op_index] += 1
+        made = self._call(op_index, node, again)
+        made.meta = dict(node.meta)
+        if again:
+            made.meta["memplan_recompute"] = again
+        self._bind_outputs(node, made, again)
+
+    def value(self, source: fx.Node) -> fx.Node:
+        """Return the node that stands for `source` here; make its view again if need be."""
+        if source.op == "get_attr":
+            return self._constant(source)
+        tensor = self.joint.storage_of[source]
+        if source is self.joint.owner[tensor]:
+            return self.held(tensor)
+        views = self.views[tensor]
+        if source not in views:
+            if aliased_argument(source) is None:
+                return self.held(tensor)
+            made = self.graph.node_copy(source, self.value)
+            made.meta = dict(source.meta)
+            views[source] = made
+        return views[source]
+
+    def save(self, tensor: int) -> fx.Node:
+        """Return the node that the forward pass returns for the backward pass."""
+        source = self.held(tensor)
+        if source.op == "placeholder":
+            return source
+        kept = self.graph.call_function(checkpoint, (source,))
+        kept.meta = dict(source.meta)
+        return kept
+
+    def finish(self, outputs: list[object]) -> None:
+        """Close the graph."""
+        self.graph.output(tuple(outputs))
+        self.graph.lint()
+
+    def _call(self, op_index: int, node: fx.Node, again: int) -> fx.Node:
+        if op_index in self.joint.random_state and op_index in self.repeated:
+            return self._random_call(op_index, node, again)
+        made = self.graph.node_copy(node, self.value)
+        return self._named(made, node, again)
+
+    def _named(self, made: fx.Node, node: fx.Node, again: int) -> fx.Node:
+        if again:
+            made._rename(f"{node.name}_recompute_{again}")
+        return made
+
+    def _random_call(self, op_index: int, node: fx.Node, again: int) -> fx.Node:
+        """First run: remember the generator's state. Later runs: replay from it, put it back."""
+        args = fx.map_arg(node.args, self.value)
+        kwargs = fx.map_arg(node.kwargs, self.value)
+        state = self.joint.random_state[op_index]
+        if again:
+            replay = (self.held(state), node.target, *args)
+            made = self.graph.call_function(run_with_rng_state, replay, kwargs)
+            return self._named(made, node, again)
+        pair = self.graph.call_function(run_and_save_rng_state, (node.target, *args), kwargs)
+        saved = self.graph.call_function(operator.getitem, (pair, 0))
+        saved._rename(self.joint.graph.tensors[state].name)
+        saved.meta["val"] = _fake_random_state(self.joint, self.joint.graph.tensors[state].nbytes)
+        self.owner[state] = saved
+        return self.graph.call_function(operator.getitem, (pair, 1))
+
+    def _bind_outputs(self, node: fx.Node, made: fx.Node, again: int) -> None:
+        if tensor_value(node) is not None:
+            self._hold(node, made)
+            return
+        for user in node.users:
+            if user.target is operator.getitem and user in self.joint.storage_of:
+                part = self.graph.call_function(operator.getitem, (made, user.args[1]))
+                part.meta = dict(user.meta)
+                self._hold(user, self._named(part, user, again))
+
+    def _hold(self, source: fx.Node, made: fx.Node) -> None:
+        """Take `made` as the instance of its storage, unless an earlier one must stay."""
+        tensor = self.joint.storage_of[source]
+        if aliased_argument(source) is None and tensor not in self.owner:
+            self.owner[tensor] = made
+
+    def held(self, tensor: int) -> fx.Node:
+        """Return the node that holds a tensor now."""
+        if tensor not in self.owner:
+            name = self.joint.graph.tensors[tensor].name
+            raise InvalidSchedule(0, f"{name!r} is read but not on the device")
+        return self.owner[tensor]
+
+    def _constant(self, source: fx.Node) -> fx.Node:
+        """Return the node of a constant or sub-module that belongs to the graph module."""
+        if source not in self.constants:
+            made = self.graph.get_attr(str(source.target))
+            made.meta = dict(source.meta)
+            self.constants[source] = made
+        return self.constants[source]
+
+
+def _fake_random_state(joint: JointGraph, nbytes: int) -> torch.Tensor:
+    """Return a fake tensor like the generator's state, in the fake mode of the graph."""
+    mode = torch._guards.detect_fake_mode(
+        [n.meta.get("val") for n in joint.module.graph.find_nodes(op="placeholder")]
+    )
+    if mode is None:
+        return torch.empty(nbytes, dtype=torch.uint8)
+    with mode:
+        return torch.empty(nbytes, dtype=torch.uint8)

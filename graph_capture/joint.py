@@ -1,0 +1,350 @@
+"""A traced joint forward+backward FX graph, read as a `Graph` of storages and ops.
+
+The reading is a pure function of the FX graph: same model, shapes and versions give the same
+`Graph` and the same hash, with real or fake tensors, in any process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import torch
+from torch import fx
+
+from memplan.errors import CaptureError
+from memplan.graph_capture.aliasing import aliased_argument, owner_of, written_argument
+from memplan.graph_capture.fx_nodes import argument, tensor_value, tensor_values
+from memplan.graph_capture.graph import Graph, Kind, Op, Phase, Tensor
+from memplan.graph_capture.randomness import (
+    STATE_BYTES,
+    device_type_of,
+    has_side_effect,
+    is_random,
+)
+
+BOUNDARY = "memplan.backward_starts"
+RANDOM_STATE = "memplan.random_state"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenInput:
+    """What the caller passes for one `primals_*` placeholder."""
+
+    name: str
+    kind: Kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointGraph:
+    """A joint FX graph and its reading.
+
+    Attributes:
+        module: The traced graph, unchanged.
+        num_forward_outputs: How many of its outputs belong to the forward pass.
+        graph: Storages and ops; ops in the order forward, boundary, backward.
+        nodes: For each op of `graph`, its FX node; None for the boundary and random states.
+        storage_of: The tensor index of each FX node that holds one tensor.
+        owner: For each tensor index, the FX node that owns the storage; None where no node
+            does (random states).
+        random_state: For each random op, the tensor that holds the generator's state.
+        digest: Hash of the FX graph: names, targets, arguments, shapes, strides, dtypes.
+    """
+
+    module: fx.GraphModule
+    num_forward_outputs: int
+    graph: Graph
+    nodes: tuple[fx.Node | None, ...]
+    storage_of: Mapping[fx.Node, int]
+    owner: tuple[fx.Node | None, ...]
+    random_state: Mapping[int, int]
+    digest: str
+
+
+def read_joint(
+    module: fx.GraphModule, num_forward_outputs: int, given: Sequence[GivenInput], name: str = ""
+) -> JointGraph:
+    """Read a joint graph as AOTAutograd hands it to a partition function.
+
+    Args:
+        module: Placeholders `primals_*` then `tangents_*`; every node has `meta["val"]`.
+        num_forward_outputs: How many leading outputs the forward pass returns.
+        given: For each primal, in order, its name and kind.
+        name: A name for the graph.
+
+    Raises:
+        CaptureError: The graph has dynamic shapes.
+    """
+    reader = _Reader(module, num_forward_outputs, given)
+    reader.read()
+    graph = Graph(
+        name=name,
+        ops=tuple(reader.ops),
+        tensors=tuple(reader.tensors),
+        provenance=MappingProxyType({"graph_hash": reader.digest, "torch": torch.__version__}),
+    )
+    return JointGraph(
+        module=module,
+        num_forward_outputs=num_forward_outputs,
+        graph=graph,
+        nodes=tuple(reader.nodes),
+        storage_of=MappingProxyType(reader.storage_of),
+        owner=tuple(reader.owner),
+        random_state=MappingProxyType(reader.random_state),
+        digest=reader.digest,
+    )
+
+
+def is_tangent(node: fx.Node) -> bool:
+    """Whether the node is a placeholder for the gradient of a forward output."""
+    return node.op == "placeholder" and "tangents" in node.name
+
+
+def digest_of(graph: fx.Graph) -> str:
+    """Return a hash of everything that decides what the graph computes."""
+    text = hashlib.sha256()
+    for node in graph.nodes:
+        values = [
+            (tuple(v.shape), tuple(v.stride()), str(v.dtype), v.device.type)
+            if v is not None
+            else None
+            for v in tensor_values(node)
+        ]
+        text.update(f"{node.name}|{node.target}|{node.args}|{node.kwargs}|{values}\n".encode())
+    return text.hexdigest()[:32]
+
+
+@dataclass
+class _Reader:
+    module: fx.GraphModule
+    num_forward_outputs: int
+    given: Sequence[GivenInput]
+    ops: list[Op] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    nodes: list[fx.Node | None] = field(default_factory=list)
+    storage_of: dict[fx.Node, int] = field(default_factory=dict)
+    owner: list[fx.Node | None] = field(default_factory=list)
+    outputs_of: dict[fx.Node, tuple[int, ...]] = field(default_factory=dict)
+    random_state: dict[int, int] = field(default_factory=dict)
+    digest: str = ""
+
+    def read(self) -> None:
+        nodes = list(self.module.graph.nodes)
+        _refuse_dynamic_shapes(nodes)
+        self.digest = digest_of(self.module.graph)
+        self.needed = _needed(self.module.graph)
+        self.output_kind = self._output_kinds()
+        self.mutated = {owner_of(w) for n in nodes if (w := written_argument(n)) is not None}
+        primals = [n for n in nodes if n.op == "placeholder" and not is_tangent(n)]
+        for node, given in zip(primals, self.given, strict=True):
+            self._add_tensor(node, tensor_value(node), given.name, given.kind)
+        for node in nodes:
+            if node.op == "get_attr" and tensor_value(node) is not None:
+                self._add_tensor(node, tensor_value(node), str(node.target), Kind.BUFFER)
+        calls = [n for n in nodes if n.op == "call_function" and n in self.needed]
+        backward = [n for n in calls if n.meta.get("partitioner_tag") == "is_backward"]
+        in_backward = set(backward)
+        for node in calls:
+            if node not in in_backward:
+                self._read_call(node, Phase.FORWARD)
+        self._add_boundary([n for n in nodes if is_tangent(n)])
+        for node in backward:
+            self._read_call(node, Phase.BACKWARD)
+
+    def _output_kinds(self) -> dict[fx.Node, Kind]:
+        """Kinds of the storages, by owner, that leave the graph."""
+        outputs = self.module.graph.output_node().args[0]
+        assert isinstance(outputs, (tuple, list))
+        kinds: dict[fx.Node, Kind] = {}
+        for position, node in enumerate(outputs):
+            if isinstance(node, fx.Node):
+                forward = position < self.num_forward_outputs
+                kinds.setdefault(owner_of(node), Kind.OUTPUT if forward else Kind.GRADIENT)
+        return kinds
+
+    def _add_tensor(
+        self, node: fx.Node | None, value: torch.Tensor | None, name: str, kind: Kind
+    ) -> int:
+        nbytes = 0 if value is None else value.untyped_storage().nbytes()
+        self.tensors.append(Tensor(name=name, nbytes=nbytes, kind=kind))
+        self.owner.append(node)
+        index = len(self.tensors) - 1
+        if node is not None:
+            self.storage_of[node] = index
+        return index
+
+    def _add_boundary(self, tangents: list[fx.Node]) -> None:
+        """Add the op at which the caller turns from forward to backward.
+
+        It reads everything the forward pass returns and gives the backward pass its tangents,
+        which the autograd engine holds until the backward pass returns.
+        """
+        outputs = self.module.graph.output_node().args[0]
+        assert isinstance(outputs, (tuple, list))
+        returned = dict.fromkeys(
+            self.storage_of[n]
+            for n in outputs[: self.num_forward_outputs]
+            if isinstance(n, fx.Node) and n in self.storage_of
+        )
+        born = tuple(self._add_tensor(n, tensor_value(n), n.name, Kind.INPUT) for n in tangents)
+        self.ops.append(
+            Op(
+                name="backward_starts",
+                target=BOUNDARY,
+                inputs=tuple(returned),
+                outputs=born,
+                phase=Phase.BACKWARD,
+                recomputable=False,
+                in_order=True,
+            )
+        )
+        self.nodes.append(None)
+
+    def _read_call(self, node: fx.Node, phase: Phase) -> None:
+        if node.target is operator.getitem:
+            source, position = node.args
+            if source in self.outputs_of and isinstance(position, int):
+                assert isinstance(source, fx.Node)
+                self.storage_of[node] = self.outputs_of[source][position]
+                self.owner[self.storage_of[node]] = node
+            elif source in self.storage_of:
+                self.storage_of[node] = self.storage_of[source]  # type: ignore[index]
+            return
+        alias = aliased_argument(node)
+        written = written_argument(node)
+        if alias is not None and alias in self.storage_of:
+            self.storage_of[node] = self.storage_of[alias]
+            if written is None:
+                return
+        self._add_op(node, phase, fresh=alias is None)
+
+    def _add_op(self, node: fx.Node, phase: Phase, fresh: bool) -> None:
+        inputs = dict.fromkeys(
+            self.storage_of[n] for n in node.all_input_nodes if n in self.storage_of
+        )
+        random, effect = is_random(node), has_side_effect(node)
+        if random and not effect:
+            inputs[self._add_random_state(node, phase)] = None
+        outputs = self._add_outputs(node, phase) if fresh else ()
+        self.ops.append(
+            Op(
+                name=node.name,
+                target=str(node.target),
+                inputs=tuple(inputs),
+                outputs=outputs,
+                phase=phase,
+                recomputable=not effect and not self._reads_mutated(node),
+                in_order=random or effect,
+                module=_module_path(node),
+            )
+        )
+        self.nodes.append(node)
+
+    def _add_outputs(self, node: fx.Node, phase: Phase) -> tuple[int, ...]:
+        plain = Kind.ACTIVATION if phase is Phase.FORWARD else Kind.TEMPORARY
+        value = node.meta.get("val")
+        if not isinstance(value, (tuple, list)):
+            kind = self.output_kind.get(node, plain)
+            return (self._add_tensor(node, tensor_value(node), node.name, kind),)
+        made: list[int] = []
+        leaving = {n.args[1]: self.output_kind[n] for n in node.users if n in self.output_kind}
+        for position, part in enumerate(tensor_values(node)):
+            kind = leaving.get(position, plain)
+            made.append(self._add_tensor(None, part, f"{node.name}.{position}", kind))
+        self.outputs_of[node] = tuple(made)
+        return tuple(made)
+
+    def _add_random_state(self, node: fx.Node, phase: Phase) -> int:
+        """Add an op that takes the generator's state before `node` draws from it."""
+        nbytes = STATE_BYTES.get(device_type_of(node), STATE_BYTES["cpu"])
+        name = f"{node.name}_random_state"
+        self.tensors.append(Tensor(name=name, nbytes=nbytes))
+        self.owner.append(None)
+        state = len(self.tensors) - 1
+        self.ops.append(
+            Op(
+                name=name,
+                target=RANDOM_STATE,
+                inputs=(),
+                outputs=(state,),
+                phase=phase,
+                recomputable=False,
+                in_order=True,
+                module=_module_path(node),
+            )
+        )
+        self.nodes.append(None)
+        self.random_state[len(self.ops)] = state
+        return state
+
+    def _reads_mutated(self, node: fx.Node) -> bool:
+        """Whether a second run could read a buffer that was updated since the first.
+
+        Batch normalisation in training mode takes running statistics only to update them.
+        """
+        read = {owner_of(n) for n in node.all_input_nodes}
+        if "batch_norm" in str(node.target) and _is_training(node):
+            statistics = {
+                owner_of(a)
+                for name in ("running_mean", "running_var")
+                if isinstance(a := argument(node, name), fx.Node)
+            }
+            read -= statistics
+        return bool(read & self.mutated)
+
+
+def _refuse_dynamic_shapes(nodes: Sequence[fx.Node]) -> None:
+    for node in nodes:
+        value = node.meta.get("val")
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            where = (node.stack_trace or "").strip().splitlines()
+            at = f" at {' '.join(line.strip() for line in where[-2:])}" if where else ""
+            raise CaptureError(
+                f"{node.name!r} is a number that depends on data or on a dynamic shape{at}; "
+                "memplan needs static shapes"
+            )
+
+
+def _needed(graph: fx.Graph) -> set[fx.Node]:
+    """Return the nodes that matter: all that outputs, random draws or side effects depend on."""
+    roots = [
+        n
+        for n in graph.nodes
+        if n.op == "output" or (n.op == "call_function" and (is_random(n) or has_side_effect(n)))
+    ]
+    needed: set[fx.Node] = set()
+    while roots:
+        node = roots.pop()
+        if node not in needed:
+            needed.add(node)
+            roots.extend(node.all_input_nodes)
+    return needed
+
+
+def _is_training(node: fx.Node) -> bool:
+    return any(argument(node, name) is True for name in ("training", "train"))
+
+
+_PATH_PART = re.compile(r"\['([^']+)'\]|\.(\w+)|\[(\d+)\]")
+_NOT_NAMES = frozenset({"_modules", "_parameters", "_buffers"})
+
+
+def dotted_name(source: str) -> str:
+    """Turn a tracer's source expression into a module path.
+
+    >>> dotted_name("L['self']._modules['h']._modules['0']._parameters['weight']")
+    'h.0.weight'
+    """
+    parts = [a or b or c for a, b, c in _PATH_PART.findall(source)]
+    return ".".join(p for p in parts[1:] if p not in _NOT_NAMES) if len(parts) > 1 else source
+
+
+def _module_path(node: fx.Node) -> str:
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    for path, _ in reversed(list(stack.values())):
+        return dotted_name(str(path))
+    return ""
