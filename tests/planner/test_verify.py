@@ -89,7 +89,7 @@ def test_rule_6_a_tensor_is_dropped_twice() -> None:
 
 @pytest.mark.parametrize(("tensor", "name"), [(0, "x"), (3, "y")])
 def test_rule_6_inputs_and_outputs_are_pinned(tensor: int, name: str) -> None:
-    steps = (*map(Compute, range(3)), Drop(tensor))
+    steps: Schedule = (*map(Compute, range(3)), Drop(tensor))
     assert refusal(chain(), steps) == (3, f"{name!r} is pinned and cannot be dropped")
 
 
