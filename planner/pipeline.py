@@ -187,6 +187,8 @@ def _judged(problem: Problem, schedule: Schedule, solver: Solver) -> Schedule:
             error.step, f"{error.rule} (a bug in solver {solver.name!r}; please report it)"
         ) from None
     tidy = schedule_of(problem.graph, sequence_of(schedule))
+    if tidy == schedule:
+        return schedule
     try:
         verify(problem, tidy)
     except InvalidSchedule:
