@@ -213,16 +213,21 @@ class Graph:
             return cls(
                 name=content["name"],
                 provenance=MappingProxyType(dict(content["provenance"])),
-                tensors=tuple(
-                    Tensor(**{**t, "kind": Kind(t["kind"])}) for t in content["tensors"]
-                ),
+                tensors=tuple(_read_tensor(t) for t in content["tensors"]),
                 ops=tuple(_read_op(op) for op in content["ops"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidGraph(f"the graph file is damaged: {error!r}") from None
 
 
+def _read_tensor(fields: dict[str, Any]) -> Tensor:
+    _require_whole(fields["nbytes"])
+    return Tensor(**{**fields, "kind": Kind(fields["kind"])})
+
+
 def _read_op(fields: dict[str, Any]) -> Op:
+    _require_whole(*fields["inputs"], *fields["outputs"])
+    _require_whole(fields.get("time_ns", 0), fields.get("workspace_bytes", 0))
     return Op(
         **{
             **fields,
@@ -231,3 +236,9 @@ def _read_op(fields: dict[str, Any]) -> Op:
             "phase": Phase(fields["phase"]),
         }
     )
+
+
+def _require_whole(*values: Any) -> None:
+    for value in values:
+        if type(value) is not int:
+            raise TypeError(f"{value!r} is not a whole number")

@@ -21,8 +21,12 @@ def parse_bytes(text: str | int) -> int:
     (8000000000, 1610612736, 512)
 
     Raises:
-        BudgetSyntaxError: The text is not a positive size with a known unit.
+        BudgetSyntaxError: It is not a positive size with a known unit.
     """
+    if isinstance(text, bool) or not isinstance(text, int | str):
+        raise BudgetSyntaxError(
+            f"a budget is a whole number of bytes or text such as '8GB', not {type(text).__name__}"
+        )
     if isinstance(text, int):
         return _positive(text, str(text))
     match = _NUMBER.fullmatch(text)
@@ -30,8 +34,7 @@ def parse_bytes(text: str | int) -> int:
         raise BudgetSyntaxError(
             f"cannot read {text!r} as a size; write for instance 8GB, 7.5GiB or 512MB"
         )
-    number = Fraction(match[1].replace("_", "").replace(",", ""))
-    return _positive(int(number * _FACTORS[match[2].lower()]), text)
+    return _positive(int(_number(match[1]) * _FACTORS[match[2].lower()]), text)
 
 
 def parse_budget(text: str | int, unplanned_peak_bytes: int, minimum_bytes: int) -> int:
@@ -47,7 +50,7 @@ def parse_budget(text: str | int, unplanned_peak_bytes: int, minimum_bytes: int)
     (500, 300)
 
     Raises:
-        BudgetSyntaxError: The text is none of these, or not positive.
+        BudgetSyntaxError: It is none of these, or not positive.
     """
     if isinstance(text, str) and text.strip().lower() == "min":
         return minimum_bytes
@@ -55,7 +58,7 @@ def parse_budget(text: str | int, unplanned_peak_bytes: int, minimum_bytes: int)
         match = _NUMBER.fullmatch(text)
         if not match or match[2] != "%":
             raise BudgetSyntaxError(f"cannot read {text!r} as a share; write for instance 50%")
-        return _positive(int(Fraction(match[1]) * unplanned_peak_bytes / 100), text)
+        return _positive(int(_number(match[1]) * unplanned_peak_bytes / 100), text)
     return parse_bytes(text)
 
 
@@ -81,6 +84,10 @@ def format_ns(time_ns: int) -> str:
         if abs(time_ns) >= 10**power:
             return f"{time_ns / 10**power:.2f} {unit}"
     return f"{time_ns} ns"
+
+
+def _number(digits: str) -> Fraction:
+    return Fraction(digits.replace("_", "").replace(",", ""))
 
 
 def _positive(nbytes: int, text: str) -> int:

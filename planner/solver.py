@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
-from memplan.errors import UnknownSolver
+from memplan.errors import SolverUnavailable, UnknownSolver, UsageError
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import Schedule
 
@@ -90,8 +90,18 @@ def load_solver(name: str, **options: Any) -> Solver:
 
     Raises:
         UnknownSolver: No installed package offers that name.
+        SolverUnavailable: Its package cannot be imported.
+        UsageError: It has no such option.
     """
     points = solver_entry_points()
     if name not in points:
         raise UnknownSolver(f"no solver {name!r}; installed are {', '.join(points)}")
-    return cast(Solver, points[name].load()(**options))
+    try:
+        offered = points[name].load()
+    except ImportError as error:
+        raise SolverUnavailable(f"solver {name!r} cannot be imported: {error}") from error
+    known = [option.name for option in fields(offered)]
+    if wrong := [option for option in options if option not in known]:
+        has = f"it has {', '.join(known)}" if known else "it has none"
+        raise UsageError(f"solver {name!r} has no option {wrong[0]!r}; {has}")
+    return cast(Solver, offered(**options))

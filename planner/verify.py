@@ -43,6 +43,7 @@ class _Replay:
         self.graph = graph
         made = {t for op in graph.ops for t in op.outputs}
         self.resident = {t for t in range(len(graph.tensors)) if t not in made}
+        self.resident_bytes = sum(graph.tensors[t].nbytes for t in self.resident)
         self.done: set[int] = set()
         self.queue = [o for o, op in enumerate(graph.ops) if op.in_order]
         self.forward_is_over = False
@@ -61,11 +62,14 @@ class _Replay:
         if not again and op.phase is Phase.FORWARD and self.forward_is_over:
             raise InvalidSchedule(i, f"{op.name!r} belongs to the forward phase, which is over")
         self.forward_is_over |= op.phase is not Phase.FORWARD
-        before_bytes = sum(self.graph.tensors[t].nbytes for t in self.resident)
         written_bytes = sum(self.graph.tensors[t].nbytes for t in op.outputs)
+        used_bytes = self.resident_bytes + written_bytes + op.workspace_bytes
         self.done.add(step.op)
-        self.resident.update(op.outputs)
-        return before_bytes + written_bytes + op.workspace_bytes
+        for t in op.outputs:
+            if t not in self.resident:
+                self.resident.add(t)
+                self.resident_bytes += self.graph.tensors[t].nbytes
+        return used_bytes
 
     def drop(self, i: int, step: Drop) -> int:
         """Free one tensor; return the bytes in use before."""
@@ -76,6 +80,7 @@ class _Replay:
             raise InvalidSchedule(i, f"{tensor.name!r} is dropped but not on the device")
         if tensor.pinned:
             raise InvalidSchedule(i, f"{tensor.name!r} is pinned and cannot be dropped")
-        used_bytes = sum(self.graph.tensors[t].nbytes for t in self.resident)
+        used_bytes = self.resident_bytes
         self.resident.remove(step.tensor)
+        self.resident_bytes -= tensor.nbytes
         return used_bytes
