@@ -39,6 +39,7 @@ class Backend:
     """Plans each joint graph that Dynamo captures.
 
     Attributes:
+        plan_for: Makes the plan of a joint graph.
         steps: What was planned so far, in order.
         plan_only: While set, a compiled step raises `PlannedOnly` instead of running.
     """
@@ -63,6 +64,7 @@ class Backend:
         ) -> tuple[fx.GraphModule, fx.GraphModule]:
             joint = read_joint(joint_module, num_fwd_outputs, given)
             plan = self.plan_for(joint)
+            joint = joint.with_graph(plan.graph)
             graphs = emit(joint, plan.schedule)
             self.steps.append(PlannedStep(joint=joint, plan=plan, graphs=graphs))
             return graphs.forward, graphs.backward

@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import fx
@@ -20,7 +21,7 @@ from memplan.codegen.operators import checkpoint
 from memplan.errors import InvalidSchedule
 from memplan.graph_capture.aliasing import aliased_argument
 from memplan.graph_capture.fx_nodes import tensor_value
-from memplan.graph_capture.joint import BOUNDARY, RANDOM_STATE, JointGraph, is_tangent
+from memplan.graph_capture.joint import BOUNDARY, JointGraph, is_tangent
 from memplan.planner.schedule import Compute, Schedule, schedule_of, sequence_of
 
 
@@ -81,7 +82,7 @@ def _saved(joint: JointGraph, steps: Schedule) -> list[int]:
     for step in steps:
         if isinstance(step, Compute):
             op = joint.graph.ops[step.op]
-            if op.target != BOUNDARY:
+            if joint.nodes[step.op] is not None:
                 saved.update(dict.fromkeys(t for t in op.inputs if t not in made))
             made.update(op.outputs)
     for leaf in _leaves(joint)[joint.num_forward_outputs :]:
@@ -149,9 +150,9 @@ class _Pass:
                 self.views.pop(step.tensor, None)
 
     def compute(self, op_index: int) -> None:
-        """Add the node of one op, and of the outputs that anyone reads."""
-        op, node = self.joint.graph.ops[op_index], self.joint.nodes[op_index]
-        if op.target in (RANDOM_STATE, BOUNDARY) or node is None:
+        """Add the node of one op and of its outputs; the boundary and the like have none."""
+        node = self.joint.nodes[op_index]
+        if node is None:
             return
         again = self.times_run[op_index]
         self.times_run[op_index] += 1
@@ -188,7 +189,7 @@ class _Pass:
 
     def finish(self, outputs: list[object]) -> None:
         """Close the graph."""
-        self.graph.output(tuple(outputs))
+        self.graph.output(tuple(outputs))  # type: ignore[arg-type]
         self.graph.lint()
 
     def _call(self, op_index: int, node: fx.Node, again: int) -> fx.Node:
@@ -208,10 +209,11 @@ class _Pass:
         kwargs = fx.map_arg(node.kwargs, self.value)
         state = self.joint.random_state[op_index]
         if again:
-            replay = (self.held(state), node.target, *args)
+            replay: tuple[Any, ...] = (self.held(state), node.target, *args)
             made = self.graph.call_function(run_with_rng_state, replay, kwargs)
             return self._named(made, node, again)
-        pair = self.graph.call_function(run_and_save_rng_state, (node.target, *args), kwargs)
+        drawn: tuple[Any, ...] = (node.target, *args)
+        pair = self.graph.call_function(run_and_save_rng_state, drawn, kwargs)
         saved = self.graph.call_function(operator.getitem, (pair, 0))
         saved._rename(self.joint.graph.tensors[state].name)
         saved.meta["val"] = _fake_random_state(self.joint, self.joint.graph.tensors[state].nbytes)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx, nn
 
+from memplan.codegen.artifacts import save_step
 from memplan.codegen.backend import Backend, PlannedOnly, PlannedStep
 from memplan.errors import CaptureError, MemplanError
+from memplan.planner.plan import Plan
 
 # Each new input shape is one more entry in Dynamo's cache, and one more plan.
 _MOST_PLANS = 64
@@ -24,13 +27,20 @@ class OptimizedModule(nn.Module):
 
     Attributes:
         model: The model it was made from.
+        step: What it runs: the model, then the loss where there is one.
     """
+
+    model: nn.Module
+    step: Callable[..., Any]
+    _backend: Backend
+    _run: Callable[..., Any]
 
     def __init__(self, model: nn.Module, step: Callable[..., Any], backend: Backend) -> None:
         super().__init__()
         for shared in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
             self.__dict__[shared] = model.__dict__[shared]
         self.__dict__["model"] = model
+        self.__dict__["step"] = step
         self.__dict__["_backend"] = backend
         self.__dict__["_run"] = torch.compile(
             _with_own_code(step), backend=backend, fullgraph=True, dynamic=False
@@ -98,6 +108,20 @@ class OptimizedModule(nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             return getattr(self.__dict__["model"], name)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the latest plan and its code to a folder, for `memplan.load`.
+
+        Raises:
+            MemplanError: Nothing is planned yet.
+            UsageError: The folder cannot be written to.
+        """
+        return save_step(self._latest(), folder)
+
+    @property
+    def plan(self) -> Plan:
+        """The latest plan."""
+        return self._latest().plan
 
     def _latest(self) -> PlannedStep:
         if not self._backend.steps:

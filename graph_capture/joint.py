@@ -10,13 +10,13 @@ import hashlib
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import torch
 from torch import fx
 
-from memplan.errors import CaptureError
+from memplan.errors import CaptureError, PlanMismatch
 from memplan.graph_capture.aliasing import aliased_argument, owner_of, written_argument
 from memplan.graph_capture.fx_nodes import argument, tensor_value, tensor_values
 from memplan.graph_capture.graph import Graph, Kind, Op, Phase, Tensor
@@ -52,6 +52,7 @@ class JointGraph:
         owner: For each tensor index, the FX node that owns the storage; None where no node
             does (random states).
         random_state: For each random op, the tensor that holds the generator's state.
+        trained: Names of the parameters and inputs that get a gradient.
         digest: Hash of the FX graph: names, targets, arguments, shapes, strides, dtypes.
     """
 
@@ -62,7 +63,28 @@ class JointGraph:
     storage_of: Mapping[fx.Node, int]
     owner: tuple[fx.Node | None, ...]
     random_state: Mapping[int, int]
+    trained: frozenset[str]
     digest: str
+
+    def with_graph(self, graph: Graph) -> JointGraph:
+        """Return the same reading with a graph that adds costs, or ops and tensors at its end.
+
+        Raises:
+            PlanMismatch: `graph` was read from another joint graph.
+        """
+        if graph.provenance.get("graph_hash") != self.digest:
+            raise PlanMismatch(
+                "the plan was made for another model, other input shapes or another version of "
+                "torch; make it again with `memplan compile`"
+            )
+        more_ops = len(graph.ops) - len(self.nodes)
+        more_tensors = len(graph.tensors) - len(self.owner)
+        return replace(
+            self,
+            graph=graph,
+            nodes=self.nodes + (None,) * more_ops,
+            owner=self.owner + (None,) * more_tensors,
+        )
 
 
 def read_joint(
@@ -95,6 +117,7 @@ def read_joint(
         storage_of=MappingProxyType(reader.storage_of),
         owner=tuple(reader.owner),
         random_state=MappingProxyType(reader.random_state),
+        trained=reader.trained(),
         digest=reader.digest,
     )
 
@@ -154,6 +177,14 @@ class _Reader:
         self._add_boundary([n for n in nodes if is_tangent(n)])
         for node in backward:
             self._read_call(node, Phase.BACKWARD)
+
+    def trained(self) -> frozenset[str]:
+        """Return the names of the primals whose gradient the backward pass returns."""
+        outputs = self.module.graph.output_node().args[0]
+        assert isinstance(outputs, (tuple, list))
+        gradients = outputs[self.num_forward_outputs :]
+        pairs = zip(self.given, gradients, strict=False)
+        return frozenset(given.name for given, gradient in pairs if gradient is not None)
 
     def _output_kinds(self) -> dict[fx.Node, Kind]:
         """Kinds of the storages, by owner, that leave the graph."""
@@ -237,6 +268,8 @@ class _Reader:
                 inputs=tuple(inputs),
                 outputs=outputs,
                 phase=phase,
+                # A replay from a saved state keeps the current one aside meanwhile.
+                workspace_bytes=_state_bytes(node) if random else 0,
                 recomputable=not effect and not self._reads_mutated(node),
                 in_order=random or effect,
                 module=_module_path(node),
@@ -260,7 +293,7 @@ class _Reader:
 
     def _add_random_state(self, node: fx.Node, phase: Phase) -> int:
         """Add an op that takes the generator's state before `node` draws from it."""
-        nbytes = STATE_BYTES.get(device_type_of(node), STATE_BYTES["cpu"])
+        nbytes = _state_bytes(node)
         name = f"{node.name}_random_state"
         self.tensors.append(Tensor(name=name, nbytes=nbytes))
         self.owner.append(None)
@@ -323,6 +356,10 @@ def _needed(graph: fx.Graph) -> set[fx.Node]:
             needed.add(node)
             roots.extend(node.all_input_nodes)
     return needed
+
+
+def _state_bytes(node: fx.Node) -> int:
+    return STATE_BYTES.get(device_type_of(node), STATE_BYTES["cpu"])
 
 
 def _is_training(node: fx.Node) -> bool:

@@ -7,10 +7,34 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    from memplan.api import capture as capture
+    from memplan.api import compile as compile
+    from memplan.api import load as load
+    from memplan.api import plan as plan
+    from memplan.api import solve as solve
+    from memplan.codegen.optimized_module import OptimizedModule as OptimizedModule
+    from memplan.errors import InfeasibleBudget as InfeasibleBudget
+    from memplan.errors import MemplanError as MemplanError
+    from memplan.graph_capture.graph import Graph as Graph
+    from memplan.planner.plan import Plan as Plan
 
-_HOME: dict[str, str] = {}
+_HOME = {
+    "Graph": "memplan.graph_capture.graph",
+    "InfeasibleBudget": "memplan.errors",
+    "MemplanError": "memplan.errors",
+    "OptimizedModule": "memplan.codegen.optimized_module",
+    "Plan": "memplan.planner.plan",
+    "capture": "memplan.api",
+    "compile": "memplan.api",
+    "load": "memplan.api",
+    "plan": "memplan.api",
+    "solve": "memplan.api",
+}
+
+__all__ = sorted(_HOME)
 
 # A checkout whose links git could not make (Windows, some archives): look beside us instead.
 if not (Path(__file__).parent / "planner").is_dir():  # pragma: no cover
@@ -24,4 +48,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return list(__all__)

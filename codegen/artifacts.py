@@ -1,0 +1,43 @@
+"""The folder that `memplan compile` writes: the plan and the code that it stands for."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from torch import fx
+
+from memplan.codegen.backend import PlannedStep
+from memplan.errors import UsageError
+
+PLAN_FILE = "plan.json"
+
+
+def save_step(step: PlannedStep, folder: str | Path) -> Path:
+    """Write `plan.json`, `forward.py` and `backward.py` to a folder and return it.
+
+    The folder is complete or not there: it is written beside its place and moved. Files of an
+    older plan are replaced, other files stay.
+
+    Raises:
+        UsageError: The folder cannot be written to.
+    """
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".memplan-", dir=target) as beside:
+            draft = Path(beside)
+            (draft / "forward.py").write_text(_readable(step.graphs.forward), encoding="utf-8")
+            (draft / "backward.py").write_text(_readable(step.graphs.backward), encoding="utf-8")
+            step.plan.save(draft / PLAN_FILE)
+            for name in ("forward.py", "backward.py", PLAN_FILE):
+                shutil.move(draft / name, target / name)
+    except OSError as error:
+        raise UsageError(f"cannot write to the folder {target}: {error.strerror}") from None
+    return target
+
+
+def _readable(module: fx.GraphModule) -> str:
+    code: str = module.print_readable(print_output=False, include_stride=False)
+    return code if code.endswith("\n") else code + "\n"

@@ -1,0 +1,211 @@
+"""Runs a step with and without its plan and compares what must be equal.
+
+The unplanned step runs the same captured ops once each, in captured order: `keep-all`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from memplan.codegen.backend import Backend
+from memplan.codegen.optimized_module import OptimizedModule
+from memplan.codegen.peak_meter import live_bytes, measure_peak
+from memplan.graph_capture.joint import JointGraph
+from memplan.planner.pipeline import make_plan
+from memplan.planner.plan import Plan
+
+MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+_UNLIMITED_BYTES = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """What a planned step does beside the unplanned one.
+
+    Attributes:
+        planned_peak_bytes: What the plan promises.
+        measured_peak_bytes: What the allocator saw over a whole step, optimizer included.
+        unplanned_measured_peak_bytes: The same without the plan.
+        step_time_ratio: Median time of a planned step over that of an unplanned one, steps of
+            both kinds in turn.
+        losses_identical: Whether the outputs of all steps are equal bit by bit.
+        gradients_identical: Whether all gradients of all steps are.
+        state_identical: Whether parameters, buffers and the random generator are after each.
+        steps: How many steps were compared.
+    """
+
+    planned_peak_bytes: int
+    measured_peak_bytes: int
+    unplanned_measured_peak_bytes: int
+    step_time_ratio: float
+    losses_identical: bool
+    gradients_identical: bool
+    state_identical: bool
+    steps: int
+
+    @property
+    def identical(self) -> bool:
+        """Whether nothing that the user can see differs."""
+        return self.losses_identical and self.gradients_identical and self.state_identical
+
+
+def check(
+    module: OptimizedModule,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    optimizer: MakeOptimizer | None = None,
+    steps: int = 3,
+    timed_steps: int = 3,
+) -> Check:
+    """Run training steps both ways from the same state and compare them.
+
+    Parameters, buffers and the random generator are put back afterwards; gradients are cleared.
+
+    Args:
+        module: What `memplan.compile` returned, with a plan for these inputs.
+        args: Positional inputs of the step.
+        kwargs: Keyword inputs of the step.
+        optimizer: Makes the optimizer of the step; None for plain gradients.
+        steps: How many steps to compare.
+        timed_steps: How many more of each kind to time.
+    """
+    planned = module.steps[-1].plan
+    unplanned = OptimizedModule(module.model, module.step, Backend(_keep_all))
+    start = _State.of(module.model)
+    before = _Run(unplanned, args, kwargs or {}, optimizer)
+    after = _Run(module, args, kwargs or {}, optimizer)
+    for run in (before, after):
+        start.restore(module.model)
+        run.compare(steps)
+    ratio = _step_time_ratio(before, after, timed_steps)
+    start.restore(module.model)
+    return Check(
+        planned_peak_bytes=planned.planned_peak_bytes,
+        measured_peak_bytes=after.peak_bytes,
+        unplanned_measured_peak_bytes=before.peak_bytes,
+        step_time_ratio=ratio,
+        losses_identical=before.outputs == after.outputs,
+        gradients_identical=before.gradients == after.gradients,
+        state_identical=before.states == after.states,
+        steps=steps,
+    )
+
+
+class _Run:
+    """Training steps of one module, and the digests of what they leave."""
+
+    def __init__(
+        self,
+        module: OptimizedModule,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        make_optimizer: MakeOptimizer | None,
+    ) -> None:
+        self.module, self.args, self.kwargs = module, args, kwargs
+        self.make_optimizer = make_optimizer
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.outputs: list[str] = []
+        self.gradients: list[str] = []
+        self.states: list[str] = []
+        self.peak_bytes = 0
+
+    def compare(self, steps: int) -> None:
+        """Take `steps` steps, note what each leaves, then measure the peak of one more."""
+        parameters = list(self.module.model.parameters())
+        self.optimizer = self.make_optimizer(parameters) if self.make_optimizer else None
+        for _ in range(steps):
+            output = self.forward_backward()
+            self.outputs.append(_digest(pytree.tree_leaves(output)))
+            self.gradients.append(_digest(p.grad for p in parameters))
+            del output
+            self.update()
+            buffers = self.module.model.buffers()
+            self.states.append(_digest([*parameters, *buffers, torch.get_rng_state()]))
+        held = (self.module.model, self.optimizer, self.args, self.kwargs)
+        self.peak_bytes = live_bytes(*held) + measure_peak(self.step)
+
+    def forward_backward(self) -> Any:
+        """Run the step and its backward pass; return what the step returned."""
+        output = self.module(*self.args, **self.kwargs)
+        _scalar(output).backward()  # type: ignore[no-untyped-call]
+        return output
+
+    def update(self) -> None:
+        """Step the optimizer and clear the gradients."""
+        if self.optimizer is not None:
+            self.optimizer.step()
+        self.module.model.zero_grad(set_to_none=True)
+
+    def step(self) -> None:
+        """Take one whole training step; its output lives until the end, as in a loop."""
+        output = self.forward_backward()
+        self.update()
+        del output
+
+
+def _keep_all(joint: JointGraph) -> Plan:
+    return make_plan(joint.graph, _UNLIMITED_BYTES, solver="keep-all")
+
+
+def _step_time_ratio(before: _Run, after: _Run, rounds: int) -> float:
+    times_s: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds):
+        for run, times in zip((before, after), times_s, strict=True):
+            started = time.perf_counter()
+            run.step()
+            times.append(time.perf_counter() - started)
+    return statistics.median(times_s[1]) / statistics.median(times_s[0]) if rounds else 0.0
+
+
+def _scalar(output: Any) -> torch.Tensor:
+    """Return the loss; where the step has none, the sum of all outputs that have gradients."""
+    leaves = [t for t in pytree.tree_leaves(output) if isinstance(t, torch.Tensor)]
+    differentiable = [t for t in leaves if t.requires_grad]
+    if len(differentiable) == 1 and differentiable[0].numel() == 1:
+        return differentiable[0]
+    return torch.stack([t.float().sum() for t in differentiable]).sum()
+
+
+def _digest(values: Iterable[Any]) -> str:
+    """Return a hash of the bits of all tensors; None and numbers count too."""
+    text = hashlib.blake2b()
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            flat = value.detach().cpu().contiguous().reshape(-1)
+            text.update(f"{value.dtype}{tuple(value.shape)}".encode())
+            text.update(flat.view(torch.uint8).numpy().data)
+        else:
+            text.update(repr(value).encode())
+    return text.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """All that a training step changes outside its optimizer."""
+
+    tensors: tuple[torch.Tensor, ...]
+    random_state: torch.Tensor
+
+    @classmethod
+    def of(cls, model: nn.Module) -> _State:
+        held = (*model.parameters(), *model.buffers())
+        return cls(tuple(t.detach().clone() for t in held), torch.get_rng_state())
+
+    def restore(self, model: nn.Module) -> None:
+        with torch.no_grad():
+            for tensor, saved in zip(
+                (*model.parameters(), *model.buffers()), self.tensors, strict=True
+            ):
+                tensor.copy_(saved)
+        torch.set_rng_state(self.random_state)
