@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import doctest
-
 import pytest
 
-from memplan import units
 from memplan.errors import BudgetSyntaxError
 from memplan.units import format_bytes, format_ns, parse_budget, parse_bytes
 
@@ -108,7 +105,3 @@ def test_format_bytes(nbytes: int, text: str) -> None:
 )
 def test_format_ns(time_ns: int, text: str) -> None:
     assert format_ns(time_ns) == text
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    assert doctest.testmod(units).failed == 0

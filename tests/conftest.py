@@ -1,0 +1,33 @@
+"""Golden files: text that is compared with what stands in `tests/golden`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+Golden: TypeAlias = Callable[[str], None]
+
+FOLDER = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Compare text with `tests/golden/<name of the test>.txt`; `--update-golden` rewrites it."""
+    path = FOLDER / f"{request.node.name}.txt"
+
+    def compare(actual: str) -> None:
+        if request.config.getoption("--update-golden"):
+            path.write_text(actual, encoding="utf-8")
+        if not path.exists():
+            pytest.fail(f"no golden file {path.name}; run pytest --update-golden and read it")
+        expected = path.read_text(encoding="utf-8")
+        assert actual == expected, f"differs from {path.name}; if meant so, --update-golden"
+
+    return compare
