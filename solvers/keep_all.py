@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from memplan.planner.limits import below_limit
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
@@ -28,6 +29,8 @@ class KeepAll:
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the captured order with each tensor dropped after its last use."""
+        if refusal := below_limit(problem):
+            return refusal
         graph = problem.graph
         schedule = schedule_of(graph, range(len(graph.ops)))
         peak_bytes = simulate(graph, schedule).peak_bytes

@@ -1,0 +1,95 @@
+"""A lower limit on the peak of any schedule, proven from the graph alone."""
+
+from __future__ import annotations
+
+from memplan.graph_capture.graph import Graph, Phase
+from memplan.planner.problem import Problem
+from memplan.planner.solver import Solution, Status
+
+
+def lower_limit(graph: Graph) -> tuple[int, int]:
+    """Return bytes that every schedule's peak reaches, and the op at which it does.
+
+    The proof looks at the first run of each op. On the device then are: what the step is given,
+    the op's inputs, outputs and workspace, and the pinned outputs of every op that must have run
+    before it: its ancestors, with `in_order` the earlier ops so marked, and after the forward
+    phase every forward op. Besides, some op is the last to have its first run; everything pinned
+    is there then.
+
+    Returns:
+        (limit_bytes, op); op is -1 for a graph without ops.
+    """
+    sizes = [t.nbytes for t in graph.tensors]
+    before = _pinned_before(graph)
+    every_pinned = sum(sizes[t] for op in graph.ops for t in op.outputs if graph.tensors[t].pinned)
+    limit_bytes, at = graph.given_bytes, -1
+    last_bytes, last = None, -1
+    for i, op in enumerate(graph.ops):
+        own = [t for t in op.inputs if not graph.tensors[t].pinned] + list(op.outputs)
+        own_bytes = graph.given_bytes + sum(sizes[t] for t in own) + op.workspace_bytes
+        used_bytes = own_bytes + _bytes_of(graph, before[i])
+        if used_bytes > limit_bytes or at < 0:
+            limit_bytes, at = used_bytes, i
+        if any(graph.consumers[t] for t in op.outputs):
+            continue
+        own_pinned_bytes = sum(sizes[t] for t in op.outputs if graph.tensors[t].pinned)
+        end_bytes = own_bytes - own_pinned_bytes + every_pinned
+        if last_bytes is None or end_bytes < last_bytes:
+            last_bytes, last = end_bytes, i
+    if last_bytes is not None and last_bytes > limit_bytes:
+        return last_bytes, last
+    return limit_bytes, at
+
+
+def below_limit(problem: Problem) -> Solution | None:
+    """Return the proof that the budget is below `lower_limit`, or None where it is not."""
+    limit_bytes, op = lower_limit(problem.graph)
+    if problem.budget_bytes >= limit_bytes:
+        return None
+    where = f" while {problem.graph.ops[op].name!r} runs" if op >= 0 else ""
+    return Solution(
+        status=Status.INFEASIBLE,
+        minimum_bytes=limit_bytes,
+        proven_bound_ns=problem.graph.time_ns,
+        reason=f"every schedule needs {limit_bytes:,} bytes{where}",
+    )
+
+
+def _pinned_before(graph: Graph) -> list[int]:
+    """For each op, the ops with pinned outputs that must run before it, as a set of bits.
+
+    Bit j of entry i is set where op j makes something pinned and has run whenever op i runs for
+    the first time.
+    """
+    makes_pinned = [any(graph.tensors[t].pinned for t in op.outputs) for op in graph.ops]
+    forward = sum(
+        1 << i for i, op in enumerate(graph.ops) if makes_pinned[i] and op.phase is Phase.FORWARD
+    )
+    through: list[int] = []
+    """As the result, the op itself included."""
+    before: list[int] = []
+    in_order = 0
+    for i, op in enumerate(graph.ops):
+        bits = 0 if op.phase is Phase.FORWARD else forward
+        for t in op.inputs:
+            source = graph.producer[t]
+            if source is not None:
+                bits |= through[source]
+        if op.in_order:
+            bits |= in_order
+        before.append(bits & ~(1 << i))
+        through.append(bits | (1 << i if makes_pinned[i] else 0))
+        if op.in_order:
+            in_order |= through[i]
+    return before
+
+
+def _bytes_of(graph: Graph, bits: int) -> int:
+    """Bytes of the pinned outputs of a set of ops."""
+    total_bytes = 0
+    while bits:
+        lowest = bits & -bits
+        op = graph.ops[lowest.bit_length() - 1]
+        total_bytes += sum(graph.tensors[t].nbytes for t in op.outputs if graph.tensors[t].pinned)
+        bits ^= lowest
+    return total_bytes

@@ -1,0 +1,357 @@
+"""One greedy run through a graph under a budget: what to evict when room is needed.
+
+The graph is walked in its order. Before an op runs, its missing inputs are recomputed, and
+theirs; to make room, the tensor with the least score is evicted. The next use of every tensor in
+the order is known, as in Belady's rule; what an eviction costs is the time of everything that
+would have to run again, as in DTR (Kirisame et al., ICLR 2021).
+
+The score of all tensors is kept in one vector. An eviction or a recomputation changes the cost
+of few others, those that are made from the tensor through evicted ones, and only these are
+priced again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy
+import numpy.typing
+
+from memplan.graph_capture.graph import Graph
+
+_NEVER = math.inf
+_LAST_RESORT = 1e290
+"""Factor for what can be evicted but whose loss makes others impossible to evict."""
+_DEAD = 1e-12
+"""Factor for what no later op reads; it goes first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """The score of a tensor: cost^a / (bytes^b (ops until its next use + 1)^c).
+
+    Attributes:
+        dead_first: Whether a tensor that no later op reads goes before any other; else it is
+            scored as one that is read after the last op.
+        whole_cost: Whether the cost includes evicted ancestors beyond the parents.
+        newest_first: Whether missing inputs are made from the last to the first.
+        bias: One more factor for each tensor.
+    """
+
+    cost: float = 1.0
+    nbytes: float = 1.0
+    distance: float = 1.0
+    dead_first: bool = True
+    whole_cost: bool = True
+    newest_first: bool = False
+    bias: tuple[float, ...] = ()
+
+
+class Workload:
+    """A graph, as the replay needs it; built once for many replays.
+
+    Only freeable tensors that have bytes and readers can be evicted; the others are always
+    there once made, or never matter again.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        tensors, ops = graph.tensors, graph.ops
+        self.sizes = [t.nbytes for t in tensors]
+        movable = [
+            not t.pinned and t.nbytes > 0 and bool(graph.consumers[i])
+            for i, t in enumerate(tensors)
+        ]
+        self.movable = movable
+        self.producer = [-1 if p is None else p for p in graph.producer]
+        self.consumers = graph.consumers
+        self.time_ns = [op.time_ns for op in ops]
+        self.recomputable = [op.recomputable for op in ops]
+        self.inputs = [tuple(t for t in op.inputs if movable[t]) for op in ops]
+        self.outputs = [tuple(t for t in op.outputs if movable[t]) for op in ops]
+        self.running_bytes = [
+            sum(self.sizes[t] for t in op.outputs) + op.workspace_bytes for op in ops
+        ]
+        """What an op takes while it runs, beside what is resident."""
+        self.pinned_bytes = [
+            sum(self.sizes[t] for t in op.outputs if tensors[t].pinned) for op in ops
+        ]
+        first_use = [len(ops)] * len(tensors)
+        for t, readers in enumerate(graph.consumers):
+            if readers:
+                first_use[t] = readers[0]
+        self.first_use = first_use
+
+
+class Replay:
+    """The state of one run; `run` returns the sequence of ops, or None if it got stuck."""
+
+    def __init__(
+        self, work: Workload, budget_bytes: int, weights: Weights, most_extra_ns: float
+    ) -> None:
+        self.work, self.weights = work, weights
+        self.budget_bytes = budget_bytes
+        self.most_extra_ns = most_extra_ns
+        ops, tensors = len(work.time_ns), len(work.sizes)
+        self.most_runs = 40 * ops + 1000
+        self.now = 0
+        self.order: list[int] = []
+        self.extra_ns = 0
+        self.used_bytes = work.graph.given_bytes
+        self.resident = [not movable for movable in work.movable]
+        self.locks = [0] * tensors
+        self.value = [_NEVER] * tensors
+        self.dirty: dict[int, None] = {}
+        self.next_use = list(work.first_use)
+        self.use_cursor = [0] * tensors
+        # The vectors that a choice looks at. `score` is infinite where a tensor may not go.
+        self.score = numpy.full(tensors, _NEVER)
+        self.due = numpy.full(tensors, 2 * ops, dtype=numpy.int64)
+        self.nearness = _nearness(ops, weights)
+        self.divisor = [max(1, size) ** weights.nbytes for size in work.sizes]
+        if weights.bias:
+            self.divisor = [d / f for d, f in zip(self.divisor, weights.bias, strict=True)]
+
+    def run(self) -> tuple[int, ...] | None:
+        """Walk the whole graph."""
+        for op in range(len(self.work.time_ns)):
+            self.now = op
+            if not self._compute(op):
+                return None
+            for t in self.work.inputs[op]:
+                self._pass_use(t)
+        return tuple(self.order)
+
+    def _compute(self, op: int) -> bool:
+        """Run `op` for the first time, with whatever has to be made before."""
+        resident, inputs = self.resident, self.work.inputs
+        if all(resident[t] for t in inputs[op]):
+            return self._run(op, first=True)
+        pending = [op]
+        self._lock(op)
+        while pending:
+            top = pending[-1]
+            missing = [t for t in inputs[top] if not resident[t]]
+            if missing:
+                needed = missing[-1 if self.weights.newest_first else 0]
+                source = self.work.producer[needed]
+                if not self.work.recomputable[source] or len(self.order) > self.most_runs:
+                    return False
+                pending.append(source)
+                self._lock(source)
+                continue
+            if not self._run(top, first=len(pending) == 1):
+                return False
+            pending.pop()
+            self._unlock(top)
+        return self.extra_ns <= self.most_extra_ns
+
+    def _run(self, op: int, first: bool) -> bool:
+        """Run one op whose inputs are there; False where there is no room for it."""
+        work, resident = self.work, self.resident
+        need = work.running_bytes[op]
+        if not first:
+            # A second run replaces outputs that are still there: they can go before it.
+            need -= sum(work.sizes[t] for t in work.outputs[op] if resident[t])
+        if self.used_bytes + need > self.budget_bytes:
+            self._lock(op)
+            enough = self._make_room(op, need)
+            self._unlock(op)
+            if not enough:
+                return False
+        self.order.append(op)
+        if first:
+            self.used_bytes += work.pinned_bytes[op]
+        else:
+            self.extra_ns += work.time_ns[op]
+        for t in work.outputs[op]:
+            if not resident[t]:
+                resident[t] = True
+                self.used_bytes += work.sizes[t]
+                self.dirty[t] = None
+                due = self.next_use[t]
+                self.due[t] = due if due < len(work.time_ns) else 2 * len(work.time_ns)
+                if not first:
+                    self._reprice_below(t)
+        return True
+
+    def _pass_use(self, t: int) -> None:
+        """Note that the op at `now`, which reads `t`, has run."""
+        readers = self.work.consumers[t]
+        cursor = self.use_cursor[t] + 1
+        self.use_cursor[t] = cursor
+        if cursor < len(readers):
+            self.next_use[t] = self.due[t] = readers[cursor]
+            return
+        ops = len(self.work.time_ns)
+        self.next_use[t], self.due[t] = ops, 2 * ops
+        if self.value[t] == _NEVER:
+            self.dirty[t] = None
+
+    def _lock(self, op: int) -> None:
+        for t in self.work.inputs[op]:
+            self.locks[t] += 1
+            self.score[t] = _NEVER
+
+    def _unlock(self, op: int) -> None:
+        for t in self.work.inputs[op]:
+            self.locks[t] -= 1
+            if not self.locks[t] and self.resident[t]:
+                self.score[t] = self.value[t]
+
+    def _make_room(self, op: int, need: int) -> bool:
+        """Evict until `need` bytes fit beside what is resident."""
+        gone: list[int] = []
+        rechecked = False
+        while self.used_bytes + need > self.budget_bytes:
+            t = self._cheapest()
+            if t < 0 and not rechecked:
+                rechecked = True
+                self.dirty.update(
+                    (u, None)
+                    for u, there in enumerate(self.resident)
+                    if there and self.work.movable[u] and self.value[u] == _NEVER
+                )
+                continue
+            if t < 0:
+                t = self._cheapest_locked(op)
+            if t < 0:
+                return False
+            self._evict(t)
+            gone.append(t)
+        # One large tensor may have made the smaller ones before it unnecessary.
+        for t in reversed(gone[:-1]):
+            if self.used_bytes + need + self.work.sizes[t] <= self.budget_bytes:
+                self._readmit(t)
+        return True
+
+    def _cheapest(self) -> int:
+        """Return the tensor to evict, or -1 where none may be."""
+        while True:
+            for t in self.dirty:
+                if self.resident[t]:
+                    self._reprice(t)
+            self.dirty.clear()
+            scores = self.score * self.nearness[self.due - self.now]
+            t = int(scores.argmin())
+            if scores[t] == _NEVER:
+                return -1
+            if self._cost_ns(t) < _NEVER or self._loss(t) < _NEVER:
+                return t
+            self.value[t] = self.score[t] = _NEVER
+
+    def _cheapest_locked(self, op: int) -> int:
+        """Return the cheapest tensor that an outer pending op holds; it will be made again."""
+        needed = self.work.inputs[op]
+        best, chosen = _NEVER, -1
+        for t, locks in enumerate(self.locks):
+            if locks and self.resident[t] and t not in needed and self.value[t] < best:
+                if self._cost_ns(t) < _NEVER:
+                    best, chosen = self.value[t], t
+        return chosen
+
+    def _evict(self, t: int) -> None:
+        self.resident[t] = False
+        self.used_bytes -= self.work.sizes[t]
+        self.score[t] = _NEVER
+        self._reprice_below(t)
+
+    def _readmit(self, t: int) -> None:
+        self.resident[t] = True
+        self.used_bytes += self.work.sizes[t]
+        self.dirty[t] = None
+        self._reprice_below(t)
+
+    def _reprice_below(self, t: int) -> None:
+        """Mark the resident tensors whose cost depends on whether `t` is there."""
+        work, resident, dirty = self.work, self.resident, self.dirty
+        stack, seen = [t], {t}
+        while stack:
+            for op in work.consumers[stack.pop()]:
+                if op >= self.now:
+                    break
+                for u in work.outputs[op]:
+                    if resident[u]:
+                        dirty[u] = None
+                    elif u not in seen:
+                        seen.add(u)
+                        stack.append(u)
+
+    def _reprice(self, t: int) -> None:
+        cost_ns = self._cost_ns(t)
+        if cost_ns < _NEVER:
+            value = (cost_ns + 1.0) ** self.weights.cost / self.divisor[t]
+        else:
+            value = self._loss(t)
+        self.value[t] = value
+        self.score[t] = _NEVER if self.locks[t] else value
+
+    def _cost_ns(self, t: int) -> float:
+        """Time of all ops that would have to run to make `t` again; infinite if one cannot."""
+        work, resident = self.work, self.resident
+        source = work.producer[t]
+        stack, seen = [source], {source}
+        total_ns = 0.0
+        while stack:
+            op = stack.pop()
+            if not work.recomputable[op]:
+                return _NEVER
+            total_ns += work.time_ns[op]
+            for u in work.inputs[op]:
+                if not resident[u]:
+                    source = work.producer[u]
+                    if source not in seen:
+                        seen.add(source)
+                        stack.append(source)
+        return total_ns
+
+    def _loss(self, t: int) -> float:
+        """Value of a tensor that cannot be made again once it is gone.
+
+        It has to stay while it is read later, or something evicted that is made from it is.
+        """
+        ops = len(self.work.time_ns)
+        if self.next_use[t] < ops:
+            return _NEVER
+        loss = 0.0
+        stack, seen = [t], {t}
+        while stack:
+            for op in self.work.consumers[stack.pop()]:
+                if op >= self.now:
+                    break
+                for u in self.work.outputs[op]:
+                    if u in seen:
+                        continue
+                    seen.add(u)
+                    if self.next_use[u] < ops:
+                        if not self.resident[u]:
+                            return _NEVER
+                        loss = _LAST_RESORT
+                    if not self.resident[u]:
+                        stack.append(u)
+        return loss
+
+
+def _nearness(ops: int, weights: Weights) -> numpy.typing.NDArray[numpy.float64]:
+    """By (op of the next use - op now): the factor of the score; dead tensors are from `ops` on.
+
+    Returns:
+        (2 ops + 1,) factors.
+    """
+    factors = (numpy.arange(1, 2 * ops + 2, dtype=numpy.float64)) ** -weights.distance
+    if weights.dead_first:
+        factors[ops:] *= _DEAD
+    return factors
+
+
+def recomputed_tensors(work: Workload, sequence: Sequence[int]) -> frozenset[int]:
+    """Return the movable outputs of the ops that `sequence` runs more than once."""
+    seen: set[int] = set()
+    again = set()
+    for op in sequence:
+        if op in seen:
+            again.update(work.outputs[op])
+        seen.add(op)
+    return frozenset(again)

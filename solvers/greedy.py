@@ -1,0 +1,151 @@
+"""Randomised greedy replays with pruning: the default at any size.
+
+Source: Eviction by cost / (bytes x staleness) is DTR's (Kirisame et al., "Dynamic Tensor
+    Rematerialization", ICLR 2021, section 4); knowing the next use is Belady's (1966). The
+    portfolio is a GRASP (Feo and Resende 1995): randomised construction, local improvement.
+Deviations: Offline, so that staleness is replaced by the distance to the next use. Each replay
+    has other exponents and noise; half of them lean towards what the best schedule so far
+    recomputes. A schedule that comes near the best is pruned: recomputations that the budget
+    does not need are taken out, the most expensive first.
+Exact?: No; optimal where nothing is recomputed. First runs keep the captured order.
+Complexity: One replay costs O(evictions x (tensors + evicted relatives)).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+from memplan.graph_capture.graph import Graph
+from memplan.planner.limits import below_limit
+from memplan.planner.problem import Limits, Problem
+from memplan.planner.prune import prune
+from memplan.planner.schedule import schedule_of
+from memplan.planner.simulate import simulate
+from memplan.planner.solver import Solution, Status
+from memplan.solvers._replay import Replay, Weights, Workload, recomputed_tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy:
+    """A portfolio of replays.
+
+    Attributes:
+        replays: How many; None for a number that falls with the size of the graph, so that the
+            answer does not depend on the speed of the machine unless time runs out.
+        first_found: Stop at the first schedule that fits.
+    """
+
+    name: ClassVar[str] = "greedy"
+    kind: ClassVar[str] = "heuristic"
+    source: ClassVar[str] = "randomised replay after DTR (ICLR 2021) and Belady, pruned"
+
+    replays: int | None = None
+    first_found: bool = False
+
+    def solve(self, problem: Problem, limits: Limits) -> Solution:
+        """Return the cheapest schedule of all replays."""
+        if refusal := below_limit(problem):
+            return refusal
+        graph = problem.graph
+        plain = schedule_of(graph, range(len(graph.ops)))
+        if simulate(graph, plain).peak_bytes <= problem.budget_bytes:
+            return Solution(status=Status.OPTIMAL, schedule=plain, proven_bound_ns=graph.time_ns)
+        portfolio = _Portfolio(problem, random.Random(limits.seed))
+        deadline = time.monotonic() + limits.time_s
+        count = self.replays if self.replays is not None else _replays(graph)
+        done = 0
+        while done < count and time.monotonic() < deadline:
+            portfolio.replay(done)
+            done += 1
+            if portfolio.best_extra_ns == 0 or (self.first_found and portfolio.best):
+                break
+        return portfolio.solution(done)
+
+
+def _replays(graph: Graph) -> int:
+    reads = sum(len(op.inputs) for op in graph.ops)
+    return max(16, min(2000, 400_000 // (1 + len(graph.ops) + reads)))
+
+
+class _Portfolio:
+    """The best sequence so far, and what to try next."""
+
+    def __init__(self, problem: Problem, rng: random.Random) -> None:
+        self.problem, self.rng = problem, rng
+        self.work = Workload(problem.graph)
+        self.best: tuple[int, ...] = ()
+        self.best_extra_ns: int | None = None
+        self.best_weights = Weights()
+        self.pruned: set[tuple[int, ...]] = set()
+
+    def replay(self, k: int) -> None:
+        """Try once more; `k` counts the tries."""
+        weights = _FIRST[k] if k < len(_FIRST) else self._weights()
+        # Pruning gains a few per cent at most: what is far above the best cannot come first.
+        most = float("inf") if self.best_extra_ns is None else 1.25 * self.best_extra_ns
+        sequence = Replay(self.work, self.problem.budget_bytes, weights, most).run()
+        if sequence is None or sequence in self.pruned:
+            return
+        self.pruned.add(sequence)
+        graph = self.problem.graph
+        sequence = prune(graph, sequence, self.problem.budget_bytes)
+        extra_ns = sum(graph.ops[op].time_ns for op in sequence) - graph.time_ns
+        if self.best_extra_ns is None or extra_ns < self.best_extra_ns:
+            self.best, self.best_extra_ns, self.best_weights = sequence, extra_ns, weights
+
+    def _weights(self) -> Weights:
+        """Draw the next weights: afresh, or near the best ones and leaning to its plan."""
+        rng, best = self.rng, self.best_weights
+        spread = rng.choice((0.0, 0.1, 0.3, 0.6))
+        bias = [rng.lognormvariate(0.0, spread) for _ in self.work.sizes]
+        if self.best and rng.random() < 0.5:
+            lean = rng.choice((0.3, 0.1, 0.03))
+            for t in recomputed_tensors(self.work, self.best):
+                bias[t] *= lean
+            return Weights(
+                cost=best.cost * rng.uniform(0.8, 1.25),
+                nbytes=best.nbytes * rng.uniform(0.8, 1.25),
+                distance=best.distance * rng.uniform(0.8, 1.25),
+                dead_first=best.dead_first,
+                newest_first=best.newest_first,
+                bias=tuple(bias),
+            )
+        return Weights(
+            cost=rng.uniform(0.2, 1.6),
+            nbytes=rng.uniform(0.2, 1.6),
+            distance=rng.choice((0.0, 0.5, 1.0, 1.0, 2.0, 4.0)),
+            dead_first=rng.random() < 0.7,
+            newest_first=rng.random() < 0.5,
+            bias=tuple(bias),
+        )
+
+    def solution(self, replays: int) -> Solution:
+        """Return the best, or that nothing was found."""
+        graph = self.problem.graph
+        stats = {"replays": replays, "pruned": len(self.pruned)}
+        if self.best_extra_ns is None:
+            return Solution(
+                status=Status.UNKNOWN,
+                proven_bound_ns=graph.time_ns,
+                reason=f"none of {replays} replays fitted",
+                stats=stats,
+            )
+        return Solution(
+            status=Status.FEASIBLE if self.best_extra_ns else Status.OPTIMAL,
+            schedule=schedule_of(graph, self.best),
+            proven_bound_ns=graph.time_ns,
+            stats=stats,
+        )
+
+
+_FIRST = (
+    Weights(),
+    Weights(newest_first=True),
+    Weights(dead_first=False),
+    Weights(distance=0.0),
+    Weights(cost=0.5, distance=0.5),
+)
+"""What is tried first: the plain rule and its variants."""
