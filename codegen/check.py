@@ -115,43 +115,42 @@ class _Run:
         self.module, self.args, self.kwargs = module, args, kwargs
         self.make_optimizer = make_optimizer
         self.optimizer: torch.optim.Optimizer | None = None
+        self.output: Any = None
         self.outputs: list[str] = []
         self.gradients: list[str] = []
         self.states: list[str] = []
         self.peak_bytes = 0
 
     def compare(self, steps: int) -> None:
-        """Take `steps` steps, note what each leaves, then measure the peak of one more."""
+        """Take `steps` steps and note what each leaves; measure the peak of the last.
+
+        By then the optimizer has its state, if there is more than one step.
+        """
         parameters = list(self.module.model.parameters())
         self.optimizer = self.make_optimizer(parameters) if self.make_optimizer else None
-        for _ in range(steps):
-            output = self.forward_backward()
-            self.outputs.append(_digest(pytree.tree_leaves(output)))
+        held = (self.module.model, self.optimizer, self.args, self.kwargs)
+        for left in reversed(range(steps)):
+            if left:
+                self.step()
+            else:
+                self.peak_bytes = live_bytes(*held) + measure_peak(self.step)
+            self.outputs.append(_digest(pytree.tree_leaves(self.output)))
             self.gradients.append(_digest(p.grad for p in parameters))
-            del output
-            self.update()
             buffers = self.module.model.buffers()
             self.states.append(_digest([*parameters, *buffers, torch.get_rng_state()]))
-        held = (self.module.model, self.optimizer, self.args, self.kwargs)
-        self.peak_bytes = live_bytes(*held) + measure_peak(self.step)
-
-    def forward_backward(self) -> Any:
-        """Run the step and its backward pass; return what the step returned."""
-        output = self.module(*self.args, **self.kwargs)
-        _scalar(output).backward()  # type: ignore[no-untyped-call]
-        return output
-
-    def update(self) -> None:
-        """Step the optimizer and clear the gradients."""
-        if self.optimizer is not None:
-            self.optimizer.step()
-        self.module.model.zero_grad(set_to_none=True)
+            self.clear()
 
     def step(self) -> None:
-        """Take one whole training step; its output lives until the end, as in a loop."""
-        output = self.forward_backward()
-        self.update()
-        del output
+        """Take one training step; its output and gradients stay, as in a loop."""
+        self.output = self.module(*self.args, **self.kwargs)
+        _scalar(self.output).backward()
+        if self.optimizer is not None:
+            self.optimizer.step()
+
+    def clear(self) -> None:
+        """Forget what the step left."""
+        self.output = None
+        self.module.model.zero_grad(set_to_none=True)
 
 
 def _keep_all(joint: JointGraph) -> Plan:
@@ -165,6 +164,7 @@ def _step_time_ratio(before: _Run, after: _Run, rounds: int) -> float:
             started = time.perf_counter()
             run.step()
             times.append(time.perf_counter() - started)
+            run.clear()
     return statistics.median(times_s[1]) / statistics.median(times_s[0]) if rounds else 0.0
 
 

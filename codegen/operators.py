@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import torch
 
-_library = torch.library.Library("memplan", "DEF")  # type: ignore[no-untyped-call]
-_library.define("checkpoint(Tensor(a) x) -> Tensor(a)")  # type: ignore[no-untyped-call]
-_library.impl("checkpoint", torch.ops.aten.alias.default, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+_library = torch.library.Library("memplan", "DEF")
+_library.define("checkpoint(Tensor(a) x) -> Tensor(a)")
+_library.impl("checkpoint", torch.ops.aten.alias.default, "CompositeExplicitAutograd")
 
 checkpoint = torch.ops.memplan.checkpoint.default
 """Marks a tensor that is kept from the forward to the backward pass."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel
 
-FULL = {"batch": 4, "tokens": 256, "layers": 12, "width": 768, "heads": 12, "words": 50257}
+FULL = {"batch": 8, "tokens": 256, "layers": 12, "width": 768, "heads": 12, "words": 50257}
 SMALL = {"batch": 2, "tokens": 32, "layers": 2, "width": 64, "heads": 2, "words": 512}
 
 

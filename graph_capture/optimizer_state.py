@@ -79,7 +79,9 @@ def optimizer_bytes(
         make = _copier(optimizer)
     else:
         groups = [_shapes(parameters)]
-        make = _builder(_named(optimizer, torch_type) if isinstance(optimizer, str) else optimizer)
+        make = _builder(
+            optimizer_named(optimizer, torch_type) if isinstance(optimizer, str) else optimizer
+        )
     if not any(groups):
         return OptimizerFootprint(0, 0)
     with plain_execution(), torch.enable_grad():
@@ -112,7 +114,12 @@ def _makers() -> dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]]:
     return made
 
 
-def _named(name: str, torch_type: str) -> MakeOptimizer:
+def optimizer_named(name: str, torch_type: str = "cpu") -> MakeOptimizer:
+    """Return what makes the optimizer called `name` with its defaults.
+
+    Raises:
+        UsageError: The name is not known, or such an optimizer cannot be accounted for.
+    """
     _refuse(name)
     makers = _makers()
     if name.strip().lower() not in makers:

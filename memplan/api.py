@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
@@ -29,15 +30,19 @@ from memplan.graph_capture.devices import find_device
 from memplan.graph_capture.graph import Graph, Kind
 from memplan.graph_capture.joint import JointGraph
 from memplan.graph_capture.measured_profiler import MeasuredProfiler
-from memplan.graph_capture.optimizer_state import MakeOptimizer, optimizer_bytes
+from memplan.graph_capture.optimizer_state import MakeOptimizer, optimizer_bytes, optimizer_named
 from memplan.graph_capture.profile import Profiler
 from memplan.planner.pipeline import make_plan
 from memplan.planner.plan import Plan
 from memplan.planner.problem import Limits
+from memplan.planner.solver import load_solver
+from memplan.units import parse_budget
 
 ProfileKind: TypeAlias = Literal["measured", "analytic"]
 OptimizerLike: TypeAlias = str | MakeOptimizer | torch.optim.Optimizer
 Loss: TypeAlias = Callable[..., Any]
+_ANY_BYTES = 2**40
+
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
 
@@ -240,6 +245,8 @@ def _pricer(
     progress: Progress | None,
 ) -> _Pricer:
     here = _torch_type(model)
+    if isinstance(optimizer, str):
+        optimizer = optimizer_named(optimizer, here)
     device = find_device(device_name or "cpu") if here == "cpu" else _accelerator(device_name)
     if profile == "measured":
         if device.torch_type != here:
@@ -273,6 +280,9 @@ def _planner(
     time_limit: float,
     progress: Progress | None,
 ) -> Callable[[JointGraph], Plan]:
+    # Refuse what cannot be meant before the capture, which takes a while.
+    parse_budget(budget, _ANY_BYTES, _ANY_BYTES)
+    load_solver(solver)
     pricer = _pricer(model, optimizer, device, profile, progress)
     limits = Limits(time_s=time_limit)
 
@@ -303,11 +313,10 @@ def _accelerator(name: str | None) -> Device:
 def _optimizer_name(optimizer: OptimizerLike | None) -> str:
     if optimizer is None:
         return "none"
-    if isinstance(optimizer, str):
-        return optimizer
     if isinstance(optimizer, torch.optim.Optimizer):
         return type(optimizer).__name__
-    return getattr(optimizer, "__name__", type(optimizer).__name__)
+    build = optimizer.func if isinstance(optimizer, partial) else optimizer
+    return getattr(build, "__name__", type(build).__name__)
 
 
 def _unused_state(graph: Graph, model: nn.Module) -> Mapping[str, tuple[Kind, int]]:

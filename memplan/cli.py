@@ -227,13 +227,13 @@ def _compile(model_file: ModelFile, **settings: Any) -> Any:
 
 def _verify(module: Any, model_file: ModelFile, optimizer: str | None) -> Check:
     from memplan.codegen.check import check
-    from memplan.graph_capture.optimizer_state import optimizer_maker
+    from memplan.graph_capture.optimizer_state import optimizer_named
 
     make: Callable[..., Any] | None = model_file.optimizer
     if optimizer is not None:
-        make = optimizer_maker(optimizer)
+        make = optimizer_named(optimizer)
     return check(
-        module, model_file.args, model_file.kwargs, optimizer=make, steps=1, timed_steps=2
+        module, model_file.args, model_file.kwargs, optimizer=make, steps=2, timed_steps=1
     )
 
 
