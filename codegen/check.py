@@ -68,7 +68,7 @@ def check(
     steps: int = 3,
     timed_steps: int = 3,
 ) -> Check:
-    """Run training steps both ways from the same state and compare them.
+    """Run training steps with and without the plan from the same state and compare them.
 
     Parameters, buffers and the random generator are put back afterwards; gradients are cleared.
 
@@ -80,26 +80,44 @@ def check(
         steps: How many steps to compare.
         timed_steps: How many more of each kind to time.
     """
-    planned = module.steps[-1].plan
-    unplanned = OptimizedModule(module.model, module.step, Backend(_keep_all))
-    start = _State.of(module.model)
-    before = _Run(unplanned, args, kwargs or {}, optimizer)
-    after = _Run(module, args, kwargs or {}, optimizer)
-    for run in (before, after):
-        start.restore(module.model)
+    return check_each(
+        [module], args, kwargs, optimizer=optimizer, steps=steps, timed_steps=timed_steps
+    )[0]
+
+
+def check_each(
+    modules: Sequence[OptimizedModule],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    optimizer: MakeOptimizer | None = None,
+    steps: int = 3,
+    timed_steps: int = 3,
+) -> list[Check]:
+    """Check several plans of one model against the same unplanned steps, as `check` does."""
+    model = modules[0].model
+    unplanned = OptimizedModule(model, modules[0].step, Backend(_keep_all))
+    start = _State.of(model)
+    runs = [_Run(one, args, kwargs or {}, optimizer) for one in (unplanned, *modules)]
+    for run in runs:
+        start.restore(model)
         run.compare(steps)
-    ratio = _step_time_ratio(before, after, timed_steps)
-    start.restore(module.model)
-    return Check(
-        planned_peak_bytes=planned.planned_peak_bytes,
-        measured_peak_bytes=after.peak_bytes,
-        unplanned_measured_peak_bytes=before.peak_bytes,
-        step_time_ratio=ratio,
-        losses_identical=before.outputs == after.outputs,
-        gradients_identical=before.gradients == after.gradients,
-        state_identical=before.states == after.states,
-        steps=steps,
-    )
+    step_s = _median_step_s(runs, timed_steps)
+    start.restore(model)
+    before = runs[0]
+    return [
+        Check(
+            planned_peak_bytes=module.plan.planned_peak_bytes,
+            measured_peak_bytes=after.peak_bytes,
+            unplanned_measured_peak_bytes=before.peak_bytes,
+            step_time_ratio=after_s / step_s[0] if timed_steps else 0.0,
+            losses_identical=before.outputs == after.outputs,
+            gradients_identical=before.gradients == after.gradients,
+            state_identical=before.states == after.states,
+            steps=steps,
+        )
+        for module, after, after_s in zip(modules, runs[1:], step_s[1:], strict=True)
+    ]
 
 
 class _Run:
@@ -157,15 +175,16 @@ def _keep_all(joint: JointGraph) -> Plan:
     return make_plan(joint.graph, _UNLIMITED_BYTES, solver="keep-all")
 
 
-def _step_time_ratio(before: _Run, after: _Run, rounds: int) -> float:
-    times_s: tuple[list[float], list[float]] = ([], [])
+def _median_step_s(runs: Sequence[_Run], rounds: int) -> list[float]:
+    """Time `rounds` steps of each run, taking turns, and return the medians."""
+    times_s: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
-        for run, times in zip((before, after), times_s, strict=True):
+        for run, times in zip(runs, times_s, strict=True):
             started = time.perf_counter()
             run.step()
             times.append(time.perf_counter() - started)
             run.clear()
-    return statistics.median(times_s[1]) / statistics.median(times_s[0]) if rounds else 0.0
+    return [statistics.median(times) if times else 0.0 for times in times_s]
 
 
 def _scalar(output: Any) -> torch.Tensor:

@@ -1,0 +1,168 @@
+"""Run every example by its plan and compare it with the unplanned step.
+
+    python -m benchmarks.verify_examples [NAME ...] [--budgets 70%,50%,35%] [--json FILE]
+
+For each budget, or the smallest feasible one where that is higher: three optimizer steps both
+ways, bit by bit, and the measured peak beside the planned one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+COLUMNS = ("example", "budget", "unplanned", "planned", "measured", "off", "extra", "identical")
+
+
+def main() -> int:
+    """Print the table; 1 if a promise is broken."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="examples; all if none is named")
+    parser.add_argument("--budgets", default="70%,50%,35%")
+    parser.add_argument("--solver", default="auto")
+    parser.add_argument("--time-limit", type=float, default=60.0)
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(verify_one(options.one, options.budgets.split(","), options)))
+        return 0
+    names = options.names or sorted(p.stem for p in (ROOT / "examples").glob("*.py"))
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        rows += _in_own_process(name, options)
+        _print(rows[-1:] if len(rows) > 1 else rows)
+    Console().print(_table(rows))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    return 0 if all(row.get("holds") for row in rows) else 1
+
+
+def verify_one(name: str, budgets: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return one row for each distinct budget of one example."""
+    import torch
+
+    from memplan.codegen.check import check_each
+    from memplan.model_file import read_model_file
+
+    torch.manual_seed(0)
+    file = read_model_file(ROOT / "examples" / f"{name}.py")
+    started = time.perf_counter()
+    modules = {}
+    for budget in budgets:
+        module, asked = _compile(file, budget, options)
+        modules.setdefault(module.plan.budget_bytes, (asked, module))
+    compiled_s = time.perf_counter() - started
+    checks = check_each(
+        [module for _, module in modules.values()],
+        file.args,
+        file.kwargs,
+        optimizer=file.optimizer,
+        steps=3,
+        timed_steps=1,
+    )
+    rows = []
+    for (asked, module), check in zip(modules.values(), checks, strict=True):
+        plan = module.plan
+        off = check.measured_peak_bytes / check.planned_peak_bytes - 1
+        holds = check.identical and abs(off) <= 0.01
+        rows.append(
+            {
+                "example": name,
+                "asked": asked,
+                "budget_bytes": plan.budget_bytes,
+                "unplanned_peak_bytes": plan.unplanned_peak_bytes,
+                "unplanned_measured_bytes": check.unplanned_measured_peak_bytes,
+                "planned_peak_bytes": plan.planned_peak_bytes,
+                "measured_peak_bytes": check.measured_peak_bytes,
+                "off": off,
+                "overhead": plan.overhead,
+                "gap": plan.gap,
+                "step_time_ratio": check.step_time_ratio,
+                "identical": check.identical,
+                "solve_seconds": plan.solve_seconds,
+                "compile_seconds": compiled_s,
+                "holds": holds and check.measured_peak_bytes <= plan.budget_bytes,
+            }
+        )
+    return rows
+
+
+def _compile(file: Any, budget: str, options: argparse.Namespace) -> tuple[Any, str]:
+    import memplan
+
+    settings = {"loss": file.loss, "optimizer": file.optimizer, "solver": options.solver}
+    try:
+        module = memplan.compile(
+            file.model,
+            file.args,
+            file.kwargs,
+            budget=budget,
+            time_limit=options.time_limit,
+            **settings,
+        )
+    except memplan.InfeasibleBudget as error:
+        least = error.feasible_bytes
+        if least is None:
+            raise
+        module = memplan.compile(
+            file.model,
+            file.args,
+            file.kwargs,
+            budget=least,
+            time_limit=options.time_limit,
+            **settings,
+        )
+        return module, "min"
+    return module, budget
+
+
+def _in_own_process(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Verify one example where its memory goes back to the system afterwards."""
+    command = [sys.executable, "-m", "benchmarks.verify_examples", "--one", name]
+    command += ["--budgets", options.budgets, "--solver", options.solver]
+    command += ["--time-limit", str(options.time_limit)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        return [{"example": name, "error": f"exit code {done.returncode}"}]
+    rows: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return rows
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        print(json.dumps(row), file=sys.stderr, flush=True)
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(box=None)
+    for column in COLUMNS:
+        table.add_column(column, justify="left" if column == "example" else "right")
+    for row in rows:
+        if "error" in row:
+            table.add_row(row["example"], row["error"])
+            continue
+        table.add_row(
+            row["example"],
+            f"{row['asked']} {row['budget_bytes'] / 1e6:,.1f}",
+            f"{row['unplanned_peak_bytes'] / 1e6:,.1f} MB",
+            f"{row['planned_peak_bytes'] / 1e6:,.1f} MB",
+            f"{row['measured_peak_bytes'] / 1e6:,.1f} MB",
+            f"{row['off']:+.3%}",
+            f"{row['overhead']:+.2%}",
+            "yes" if row["identical"] else "NO",
+        )
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())
