@@ -13,6 +13,7 @@ priced again.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -89,13 +90,18 @@ class Replay:
     """The state of one run; `run` returns the sequence of ops, or None if it got stuck."""
 
     def __init__(
-        self, work: Workload, budget_bytes: int, weights: Weights, most_extra_ns: float
+        self,
+        work: Workload,
+        budget_bytes: int,
+        weights: Weights,
+        most_extra_ns: float,
+        deadline: float,
     ) -> None:
         self.work, self.weights = work, weights
         self.budget_bytes = budget_bytes
-        self.most_extra_ns = most_extra_ns
+        self.most_extra_ns, self.deadline = most_extra_ns, deadline
         ops, tensors = len(work.time_ns), len(work.sizes)
-        self.most_runs = 40 * ops + 1000
+        self.most_runs = 8 * ops + 1000
         self.now = 0
         self.order: list[int] = []
         self.extra_ns = 0
@@ -137,7 +143,7 @@ class Replay:
             if missing:
                 needed = missing[-1 if self.weights.newest_first else 0]
                 source = self.work.producer[needed]
-                if not self.work.recomputable[source] or len(self.order) > self.most_runs:
+                if not self.work.recomputable[source] or self._is_hopeless():
                     return False
                 pending.append(source)
                 self._lock(source)
@@ -146,7 +152,13 @@ class Replay:
                 return False
             pending.pop()
             self._unlock(top)
-        return self.extra_ns <= self.most_extra_ns
+        return True
+
+    def _is_hopeless(self) -> bool:
+        """Whether this run costs too much already, goes in circles, or time is over."""
+        if self.extra_ns > self.most_extra_ns or len(self.order) > self.most_runs:
+            return True
+        return len(self.order) % 16 == 0 and time.monotonic() > self.deadline
 
     def _run(self, op: int, first: bool) -> bool:
         """Run one op whose inputs are there; False where there is no room for it."""
@@ -247,9 +259,10 @@ class Replay:
         needed = self.work.inputs[op]
         best, chosen = _NEVER, -1
         for t, locks in enumerate(self.locks):
-            if locks and self.resident[t] and t not in needed and self.value[t] < best:
-                if self._cost_ns(t) < _NEVER:
-                    best, chosen = self.value[t], t
+            if not locks or not self.resident[t] or t in needed or self.value[t] >= best:
+                continue
+            if self._cost_ns(t) < _NEVER:
+                best, chosen = self.value[t], t
         return chosen
 
     def _evict(self, t: int) -> None:
@@ -349,7 +362,7 @@ def _nearness(ops: int, weights: Weights) -> numpy.typing.NDArray[numpy.float64]
 def recomputed_tensors(work: Workload, sequence: Sequence[int]) -> frozenset[int]:
     """Return the movable outputs of the ops that `sequence` runs more than once."""
     seen: set[int] = set()
-    again = set()
+    again: set[int] = set()
     for op in sequence:
         if op in seen:
             again.update(work.outputs[op])

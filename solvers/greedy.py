@@ -53,8 +53,8 @@ class Greedy:
         plain = schedule_of(graph, range(len(graph.ops)))
         if simulate(graph, plain).peak_bytes <= problem.budget_bytes:
             return Solution(status=Status.OPTIMAL, schedule=plain, proven_bound_ns=graph.time_ns)
-        portfolio = _Portfolio(problem, random.Random(limits.seed))
         deadline = time.monotonic() + limits.time_s
+        portfolio = _Portfolio(problem, random.Random(limits.seed), deadline)
         count = self.replays if self.replays is not None else _replays(graph)
         done = 0
         while done < count and time.monotonic() < deadline:
@@ -73,8 +73,8 @@ def _replays(graph: Graph) -> int:
 class _Portfolio:
     """The best sequence so far, and what to try next."""
 
-    def __init__(self, problem: Problem, rng: random.Random) -> None:
-        self.problem, self.rng = problem, rng
+    def __init__(self, problem: Problem, rng: random.Random, deadline: float) -> None:
+        self.problem, self.rng, self.deadline = problem, rng, deadline
         self.work = Workload(problem.graph)
         self.best: tuple[int, ...] = ()
         self.best_extra_ns: int | None = None
@@ -86,7 +86,9 @@ class _Portfolio:
         weights = _FIRST[k] if k < len(_FIRST) else self._weights()
         # Pruning gains a few per cent at most: what is far above the best cannot come first.
         most = float("inf") if self.best_extra_ns is None else 1.25 * self.best_extra_ns
-        sequence = Replay(self.work, self.problem.budget_bytes, weights, most).run()
+        sequence = Replay(
+            self.work, self.problem.budget_bytes, weights, most, self.deadline
+        ).run()
         if sequence is None or sequence in self.pruned:
             return
         self.pruned.add(sequence)
