@@ -66,6 +66,7 @@ class MeasuredProfiler:
         Raises:
             ProfileError: `strict`, and an operation cannot be run; or a torch profiler is active.
         """
+        record_allocations(lambda: None)  # raises at once where nothing can be measured
         cache = CostCache(self.folder or cache_folder(), _environment())
         known = {} if self.fresh else cache.read()
         distinct = {call.key: call for call in calls}
@@ -106,8 +107,6 @@ class MeasuredProfiler:
             return None
         try:
             return _cost_of(call)
-        except ProfileError:
-            raise
         except Exception as error:  # an operation of the user's may raise anything
             reason = str(error).strip().partition("\n")[0]
             if self.strict:
@@ -223,6 +222,8 @@ def _environment() -> tuple[str, ...]:
         f"v{_FORMAT}",
         f"torch-{torch.__version__}",
         f"{torch.get_num_threads()}-threads",
+        f"{torch.get_float32_matmul_precision()}-precision",
+        "deterministic" if torch.are_deterministic_algorithms_enabled() else "fastest",
         gpu,
         _cpu_model(),
     )

@@ -10,22 +10,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from memplan.errors import ProfileError
 from memplan.graph_capture.op_call import OpCall, TensorSpec
 
 _BLOCK_ELEMENTS = 1 << 20
 _LOWEST, _HIGHEST = 0.1, 0.9
 
 
+# These read a buffer that another kernel fills in a layout of its own, and crash on any other.
+_OPAQUE = frozenset(("mkldnn_rnn_layer_backward", "_cudnn_rnn_backward", "miopen_rnn_backward"))
+
+
 def sample_arguments(call: OpCall) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and keyword arguments with which `call.target` can be run.
 
     The same call gets the same values each time; the global random generators stay as they are.
+
+    Raises:
+        ProfileError: No values that could be made up are safe to run it with.
     """
+    if _packet_name(call.inner) in _OPAQUE:
+        raise ProfileError(f"{call.name} reads a buffer that only its forward operation can fill")
     return _Sampler(call).arguments()
+
+
+_Args = tuple[Any, ...]
 
 
 class _Sampler:
@@ -41,7 +55,7 @@ class _Sampler:
         skipped = len(self._call.args) - len(self._call.inner.args)
         args = [
             self._value(value, self._bounds.get(i - skipped))
-            for i, value in enumerate(self._call.args)
+            for i, value in enumerate(_with_real_statistics(self._call))
         ]
         if self._call.name == "run_with_rng_state":
             args[0] = torch.get_rng_state()
@@ -89,6 +103,27 @@ def _tile(flat: torch.Tensor, block: torch.Tensor) -> None:
         part.copy_(block[: len(part)])
 
 
+# Of the gradients of norms: where the mean, the inverse deviation and the weight are.
+_STATISTICS = {"native_layer_norm_backward": (3, 4, 5), "native_group_norm_backward": (2, 3, 4)}
+
+
+def _with_real_statistics(call: OpCall) -> _Args:
+    """Return the arguments, with the statistics of a norm in the dtype that kernels write.
+
+    With half-precision inputs and a float32 weight, as under autocast on a CPU, kernels return
+    statistics in float32 and take no others, while torch's fake kernels say half precision.
+    """
+    if _packet_name(call) not in _STATISTICS:
+        return call.args
+    mean, deviation, weight = _STATISTICS[_packet_name(call)]
+    if call.args[weight] is None or call.args[weight].dtype == call.args[0].dtype:
+        return call.args
+    args = list(call.args)
+    for i in (mean, deviation):
+        args[i] = replace(args[i], dtype=call.args[weight].dtype)
+    return tuple(args)
+
+
 def _is_arithmetic(call: OpCall) -> bool:
     """Whether integers are numbers to the call: 1 can be divided by, 0 is a valid index."""
     return isinstance(call.target, torch._ops.OpOverload) and (
@@ -102,14 +137,17 @@ _Bound = int | tuple[int | None, ...] | None
 
 def _index_bounds(call: OpCall) -> dict[int, _Bound]:
     """Return the bound of each argument that holds indices, by its position."""
-    if not isinstance(call.target, torch._ops.OpOverload):
-        return {}
-    name = call.target._schema.name.removeprefix("aten::").rstrip("_")
-    find = _INDEX_BOUNDS.get(name)
+    find = _INDEX_BOUNDS.get(_packet_name(call))
     return dict(find(call.args)) if find else {}
 
 
-_Args = tuple[Any, ...]
+def _packet_name(call: OpCall) -> str:
+    """Return `index_put` for `aten.index_put_.default`; empty for what is not of aten."""
+    if isinstance(call.target, torch._ops.OpOverload) and call.target.namespace == "aten":
+        return call.target._opname.rstrip("_")
+    return ""
+
+
 _Bounds = Iterator[tuple[int, _Bound]]
 
 

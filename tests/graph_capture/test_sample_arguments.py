@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 import torch
 
+from memplan.errors import ProfileError
 from memplan.graph_capture.op_call import OpCall, TensorSpec
 from memplan.graph_capture.sample_arguments import sample_arguments
 from tests.small_specs import ints, spec
@@ -115,6 +116,33 @@ def test_other_ops_accept_their_samples(call: OpCall) -> None:
     result: Any = call.target(*args, **kwargs)
     if isinstance(result, torch.Tensor) and result.dtype.is_floating_point:
         assert bool(result.isfinite().all())
+
+
+def test_an_op_that_reads_a_private_buffer_is_never_run() -> None:
+    call = OpCall(ATEN.mkldnn_rnn_layer_backward.default, (spec(5, 2, 16),))
+    with pytest.raises(ProfileError, match=r"mkldnn_rnn_layer_backward\.default reads a buffer"):
+        sample_arguments(call)
+
+
+def half(*shape: int) -> TensorSpec:
+    return spec(*shape, dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize("weight", [half(4), spec(4), None], ids=str)
+def test_norms_of_half_precision_get_statistics_that_they_accept(
+    weight: TensorSpec | None,
+) -> None:
+    mask = (True, weight is not None, weight is not None)
+    x, statistics = half(6, 4), half(6, 1)
+    layer = (x, x, (4,), statistics, statistics, weight, weight, mask)
+    x, statistics = half(2, 4, 9), half(2, 2)
+    group = (x, x, statistics, statistics, weight, 2, 4, 9, 2, mask)
+    for call in (
+        OpCall(ATEN.native_layer_norm_backward.default, layer),
+        OpCall(ATEN.native_group_norm_backward.default, group),
+    ):
+        args, kwargs = sample_arguments(call)
+        call.target(*args, **kwargs)
 
 
 def test_a_saved_generator_state_is_a_valid_one() -> None:
