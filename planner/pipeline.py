@@ -112,7 +112,7 @@ def _ask(graph: Graph, budget: str | int, limits: Limits) -> _Question:
     minimum: MinimumBudget | None = None
     notes: tuple[str, ...] = ()
     if isinstance(budget, str) and budget.strip().lower() == "min":
-        minimum = minimum_budget(graph, limits)
+        minimum = minimum_budget(graph, limits=limits)
         budget_bytes = minimum.feasible_bytes
         notes = (_minimum_note(minimum),)
     else:
@@ -229,7 +229,7 @@ def _nothing_found(
     question: _Question, solution: Solution, solver: Solver
 ) -> InfeasibleBudget | SolverStopped:
     budget_bytes = question.problem.budget_bytes
-    minimum = minimum_budget(question.problem.graph, question.limits)
+    minimum = minimum_budget(question.problem.graph, limits=question.limits)
     reason = f": {solution.reason}" if solution.reason else ""
     if minimum.feasible_bytes <= budget_bytes:
         return SolverStopped(
@@ -251,7 +251,7 @@ def _infeasible(
     question: _Question, limit_bytes: int, minimum: MinimumBudget | None = None
 ) -> InfeasibleBudget:
     graph = question.problem.graph
-    minimum = minimum or minimum_budget(graph, question.limits)
+    minimum = minimum or minimum_budget(graph, limits=question.limits)
     at = question.limit_op
     bound_bytes = max(limit_bytes, minimum.limit_bytes)
     return InfeasibleBudget(
