@@ -171,8 +171,8 @@ def _solve(question: _Question, solver: Solver) -> _Answer:
             proven_bound_ns=problem.graph.time_ns,
             seconds=seconds,
             notes=(
-                f"Solver {solver.name!r} found no schedule in time; this is the one that the "
-                "search for the smallest budget found.",
+                f"Solver {solver.name!r} found no schedule{_because(solution)}; this is the one "
+                "that the search for the smallest budget found.",
             ),
         )
     raise _nothing_found(question, solution, solver)
@@ -230,10 +230,9 @@ def _nothing_found(
 ) -> InfeasibleBudget | SolverStopped:
     budget_bytes = question.problem.budget_bytes
     minimum = minimum_budget(question.problem.graph, limits=question.limits)
-    reason = f": {solution.reason}" if solution.reason else ""
     if minimum.feasible_bytes <= budget_bytes:
         return SolverStopped(
-            f"solver {solver.name!r} found no schedule within {budget_bytes:,} bytes{reason}; "
+            f"solver {solver.name!r} found no schedule within {budget_bytes:,} bytes{_because(solution)}; "
             f"one is known that takes {minimum.feasible_bytes:,} bytes, so try "
             "solver 'auto' or more time"
         )
@@ -241,10 +240,14 @@ def _nothing_found(
         # INFEASIBLE is a proof about this budget, so the limit is above it.
         return _infeasible(question, max(solution.minimum_bytes or 0, budget_bytes + 1), minimum)
     return SolverStopped(
-        f"solver {solver.name!r} found no schedule within {budget_bytes:,} bytes{reason}; that "
+        f"solver {solver.name!r} found no schedule within {budget_bytes:,} bytes{_because(solution)}; that "
         f"proves nothing: more time may help. The smallest budget known to be feasible is "
         f"{minimum.feasible_bytes:,} bytes, and none below {minimum.limit_bytes:,} can be"
     )
+
+
+def _because(solution: Solution) -> str:
+    return f" ({solution.reason})" if solution.reason else ""
 
 
 def _infeasible(

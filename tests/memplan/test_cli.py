@@ -252,9 +252,7 @@ def test_solvers_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"name", "kind", "exact", "source", "may", "available"} <= rows[0].keys()
 
 
-def test_solve_takes_a_plain_instance(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_solve_takes_a_plain_instance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # x -> a -> b -> c, and c reads x again: with two units x must be computed twice.
     graph = {"sizes": [1, 1, 1], "costs": [5, 1, 1], "edges": [[0, 1], [1, 2]]}
     path = tmp_path / "graph.json"
