@@ -57,7 +57,7 @@ def verify_one(name: str, budgets: list[str], options: argparse.Namespace) -> li
     torch.manual_seed(0)
     file = read_model_file(ROOT / "examples" / f"{name}.py")
     started = time.perf_counter()
-    modules = {}
+    modules: dict[int, tuple[str, Any]] = {}
     for budget in budgets:
         module, asked = _compile(file, budget, options)
         modules.setdefault(module.plan.budget_bytes, (asked, module))

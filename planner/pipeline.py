@@ -232,16 +232,16 @@ def _nothing_found(
     minimum = minimum_budget(question.problem.graph, limits=question.limits)
     if minimum.feasible_bytes <= budget_bytes:
         return SolverStopped(
-            f"solver {solver.name!r} found no schedule within {budget_bytes:,} bytes{_because(solution)}; "
-            f"one is known that takes {minimum.feasible_bytes:,} bytes, so try "
+            f"solver {solver.name!r} found no schedule within {budget_bytes:,} bytes"
+            f"{_because(solution)}; one is known that takes {minimum.feasible_bytes:,} bytes, so try "
             "solver 'auto' or more time"
         )
     if solution.status is Status.INFEASIBLE:
         # INFEASIBLE is a proof about this budget, so the limit is above it.
         return _infeasible(question, max(solution.minimum_bytes or 0, budget_bytes + 1), minimum)
     return SolverStopped(
-        f"solver {solver.name!r} found no schedule within {budget_bytes:,} bytes{_because(solution)}; that "
-        f"proves nothing: more time may help. The smallest budget known to be feasible is "
+        f"solver {solver.name!r} found no schedule within {budget_bytes:,} bytes"
+        f"{_because(solution)}; that proves nothing: more time may help. The smallest budget known to be feasible is "
         f"{minimum.feasible_bytes:,} bytes, and none below {minimum.limit_bytes:,} can be"
     )
 
