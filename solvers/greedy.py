@@ -67,7 +67,7 @@ class Greedy:
 
 def _replays(graph: Graph) -> int:
     reads = sum(len(op.inputs) for op in graph.ops)
-    return max(16, min(2000, 400_000 // (1 + len(graph.ops) + reads)))
+    return max(16, min(2000, 20 * len(graph.ops), 400_000 // (1 + len(graph.ops) + reads)))
 
 
 class _Portfolio:
@@ -86,9 +86,7 @@ class _Portfolio:
         weights = _FIRST[k] if k < len(_FIRST) else self._weights()
         # Pruning gains a few per cent at most: what is far above the best cannot come first.
         most = float("inf") if self.best_extra_ns is None else 1.25 * self.best_extra_ns
-        sequence = Replay(
-            self.work, self.problem.budget_bytes, weights, most, self.deadline
-        ).run()
+        sequence = Replay(self.work, self.problem.budget_bytes, weights, most, self.deadline).run()
         if sequence is None or sequence in self.pruned:
             return
         self.pruned.add(sequence)
