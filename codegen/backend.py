@@ -15,6 +15,7 @@ import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
+from torch._inductor import config as inductor_config
 
 from memplan.codegen.emit import StepGraphs, emit
 from memplan.graph_capture.graph import Kind
@@ -41,12 +42,14 @@ class Backend:
     Attributes:
         plan_for: Makes the plan of a joint graph.
         steps: What was planned so far, in order.
+        captured: How many joint graphs came in so far.
         plan_only: While set, a compiled step raises `PlannedOnly` instead of running.
     """
 
     def __init__(self, plan_for: Callable[[JointGraph], Plan]) -> None:
         self.plan_for = plan_for
         self.steps: list[PlannedStep] = []
+        self.captured = 0
         self.plan_only = False
 
     def __call__(
@@ -62,6 +65,7 @@ class Backend:
             num_fwd_outputs: int,
             **_options: object,
         ) -> tuple[fx.GraphModule, fx.GraphModule]:
+            self.captured += 1
             joint = read_joint(joint_module, num_fwd_outputs, given)
             plan = self.plan_for(joint)
             joint = joint.with_graph(plan.graph)
@@ -76,7 +80,9 @@ class Backend:
             partition_fn=partition,
             keep_inference_input_mutations=True,
         )
-        compiled: Callable[..., Any] = compile_graph(module, example_inputs)
+        # So that the tracer keeps random draws that nothing reads: they move the generator.
+        with inductor_config.patch(fallback_random=True):
+            compiled: Callable[..., Any] = compile_graph(module, example_inputs)
         return compiled
 
     def _compile_forward(

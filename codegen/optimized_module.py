@@ -68,7 +68,16 @@ class OptimizedModule(nn.Module):
             CaptureError: The model cannot be traced, or nothing in it requires a gradient.
             InfeasibleBudget: No plan fits the budget.
         """
-        before = len(self._backend.steps)
+        self.capture(*args, **kwargs)
+        return self._latest()
+
+    def capture(self, *args: Any, **kwargs: Any) -> None:
+        """Have the backend see the step for these inputs, without running it.
+
+        Raises:
+            CaptureError: The model cannot be traced, or nothing in it requires a gradient.
+        """
+        captured = self._backend.captured
         self._backend.plan_only = True
         try:
             self(*args, **kwargs)
@@ -76,12 +85,11 @@ class OptimizedModule(nn.Module):
             pass
         finally:
             self._backend.plan_only = False
-        if len(self._backend.steps) == before:
+        if self._backend.captured == captured:
             raise CaptureError(
-                "there is no backward pass to plan: nothing in the model or its inputs requires "
-                "a gradient, or gradients are switched off"
+                "there is no backward pass to plan: nothing that the model returns depends on "
+                "anything that requires a gradient, or gradients are switched off"
             )
-        return self._backend.steps[-1]
 
     @property
     def steps(self) -> tuple[PlannedStep, ...]:

@@ -168,15 +168,14 @@ class _Reader:
         for node in nodes:
             if node.op == "get_attr" and tensor_value(node) is not None:
                 self._add_tensor(node, tensor_value(node), str(node.target), Kind.BUFFER)
-        calls = [n for n in nodes if n.op == "call_function" and n in self.needed]
-        backward = [n for n in calls if n.meta.get("partitioner_tag") == "is_backward"]
-        in_backward = set(backward)
-        for node in calls:
-            if node not in in_backward:
+        forward, backward = _phases(nodes)
+        for node in forward:
+            if node in self.needed:
                 self._read_call(node, Phase.FORWARD)
         self._add_boundary([n for n in nodes if is_tangent(n)])
         for node in backward:
-            self._read_call(node, Phase.BACKWARD)
+            if node in self.needed:
+                self._read_call(node, Phase.BACKWARD)
 
     def trained(self) -> frozenset[str]:
         """Return the names of the primals whose gradient the backward pass returns."""
@@ -255,7 +254,7 @@ class _Reader:
 
     def _add_op(self, node: fx.Node, phase: Phase, fresh: bool) -> None:
         inputs = dict.fromkeys(
-            self.storage_of[n] for n in node.all_input_nodes if n in self.storage_of
+            self.storage_of[n] for n in node.all_input_nodes if _holds_tensor(n)
         )
         random, effect = is_random(node), has_side_effect(node)
         if random and not effect:
@@ -342,6 +341,26 @@ def _refuse_dynamic_shapes(nodes: Sequence[fx.Node]) -> None:
             )
 
 
+def _phases(nodes: Sequence[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
+    """Split the calls at the first one of the backward pass; updates of inputs belong before.
+
+    The tracer's tags alone do not tell: it tags what a custom backward function calls as forward.
+    """
+    forward: list[fx.Node] = []
+    backward: list[fx.Node] = []
+    after_tangents: set[fx.Node] = set()
+    for node in nodes:
+        if is_tangent(node) or any(n in after_tangents for n in node.all_input_nodes):
+            after_tangents.add(node)
+        if node.op != "call_function":
+            continue
+        tag = node.meta.get("partitioner_tag")
+        started = bool(backward) or tag == "is_backward" or node in after_tangents
+        later = started and (tag != "must_be_in_forward" or node in after_tangents)
+        (backward if later else forward).append(node)
+    return forward, backward
+
+
 def _needed(graph: fx.Graph) -> set[fx.Node]:
     """Return the nodes that matter: all that outputs, random draws or side effects depend on."""
     roots = [
@@ -356,6 +375,11 @@ def _needed(graph: fx.Graph) -> set[fx.Node]:
             needed.add(node)
             roots.extend(node.all_input_nodes)
     return needed
+
+
+def _holds_tensor(node: fx.Node) -> bool:
+    """Whether a storage stands for the node: not so for sub-modules and numbers."""
+    return any(value is not None for value in tensor_values(node))
 
 
 def _state_bytes(node: fx.Node) -> int:

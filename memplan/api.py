@@ -123,7 +123,7 @@ def plan(
         raise PlannedOnly
 
     module = OptimizedModule(model, step_function(model, loss), Backend(plan_and_stop))
-    module.plan_for(*_as_args(args), **(kwargs or {}))
+    module.capture(*_as_args(args), **(kwargs or {}))
     return made[-1]
 
 
@@ -154,7 +154,7 @@ def capture(
         raise PlannedOnly
 
     module = OptimizedModule(model, step_function(model, loss), Backend(price_and_stop))
-    module.plan_for(*_as_args(args), **(kwargs or {}))
+    module.capture(*_as_args(args), **(kwargs or {}))
     return made[-1]
 
 
