@@ -19,7 +19,8 @@ from torch._inductor import config as inductor_config
 
 from memplan.codegen.emit import StepGraphs, emit
 from memplan.graph_capture.graph import Kind
-from memplan.graph_capture.joint import GivenInput, JointGraph, dotted_name, read_joint
+from memplan.graph_capture.joint import GivenInput, JointGraph, read_joint
+from memplan.graph_capture.module_path import dotted_name
 from memplan.planner.plan import Plan
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import operator
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -20,6 +19,8 @@ from memplan.errors import CaptureError, PlanMismatch
 from memplan.graph_capture.aliasing import aliased_argument, owner_of, written_argument
 from memplan.graph_capture.fx_nodes import argument, tensor_value, tensor_values
 from memplan.graph_capture.graph import Graph, Kind, Op, Phase, Tensor
+from memplan.graph_capture.module_path import module_path
+from memplan.graph_capture.phases import is_tangent, needed_nodes, split_phases
 from memplan.graph_capture.randomness import (
     STATE_BYTES,
     device_type_of,
@@ -122,11 +123,6 @@ def read_joint(
     )
 
 
-def is_tangent(node: fx.Node) -> bool:
-    """Whether the node is a placeholder for the gradient of a forward output."""
-    return node.op == "placeholder" and "tangents" in node.name
-
-
 def digest_of(graph: fx.Graph) -> str:
     """Return a hash of everything that decides what the graph computes."""
     text = hashlib.sha256()
@@ -159,7 +155,7 @@ class _Reader:
         nodes = list(self.module.graph.nodes)
         _refuse_dynamic_shapes(nodes)
         self.digest = digest_of(self.module.graph)
-        self.needed = _needed(self.module.graph)
+        self.needed = needed_nodes(self.module.graph)
         self.output_kind = self._output_kinds()
         self.mutated = {owner_of(w) for n in nodes if (w := written_argument(n)) is not None}
         primals = [n for n in nodes if n.op == "placeholder" and not is_tangent(n)]
@@ -168,7 +164,7 @@ class _Reader:
         for node in nodes:
             if node.op == "get_attr" and tensor_value(node) is not None:
                 self._add_tensor(node, tensor_value(node), str(node.target), Kind.BUFFER)
-        forward, backward = _phases(nodes)
+        forward, backward = split_phases(nodes)
         for node in forward:
             if node in self.needed:
                 self._read_call(node, Phase.FORWARD)
@@ -271,7 +267,7 @@ class _Reader:
                 workspace_bytes=_state_bytes(node) if random else 0,
                 recomputable=not effect and not self._reads_mutated(node),
                 in_order=random or effect,
-                module=_module_path(node),
+                module=module_path(node),
             )
         )
         self.nodes.append(node)
@@ -306,7 +302,7 @@ class _Reader:
                 phase=phase,
                 recomputable=False,
                 in_order=True,
-                module=_module_path(node),
+                module=module_path(node),
             )
         )
         self.nodes.append(None)
@@ -341,42 +337,6 @@ def _refuse_dynamic_shapes(nodes: Sequence[fx.Node]) -> None:
             )
 
 
-def _phases(nodes: Sequence[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
-    """Split the calls at the first one of the backward pass; updates of inputs belong before.
-
-    The tracer's tags alone do not tell: it tags what a custom backward function calls as forward.
-    """
-    forward: list[fx.Node] = []
-    backward: list[fx.Node] = []
-    after_tangents: set[fx.Node] = set()
-    for node in nodes:
-        if is_tangent(node) or any(n in after_tangents for n in node.all_input_nodes):
-            after_tangents.add(node)
-        if node.op != "call_function":
-            continue
-        tag = node.meta.get("partitioner_tag")
-        started = bool(backward) or tag == "is_backward" or node in after_tangents
-        later = started and (tag != "must_be_in_forward" or node in after_tangents)
-        (backward if later else forward).append(node)
-    return forward, backward
-
-
-def _needed(graph: fx.Graph) -> set[fx.Node]:
-    """Return the nodes that matter: all that outputs, random draws or side effects depend on."""
-    roots = [
-        n
-        for n in graph.nodes
-        if n.op == "output" or (n.op == "call_function" and (is_random(n) or has_side_effect(n)))
-    ]
-    needed: set[fx.Node] = set()
-    while roots:
-        node = roots.pop()
-        if node not in needed:
-            needed.add(node)
-            roots.extend(node.all_input_nodes)
-    return needed
-
-
 def _holds_tensor(node: fx.Node) -> bool:
     """Whether a storage stands for the node: not so for sub-modules and numbers."""
     return any(value is not None for value in tensor_values(node))
@@ -388,24 +348,3 @@ def _state_bytes(node: fx.Node) -> int:
 
 def _is_training(node: fx.Node) -> bool:
     return any(argument(node, name) is True for name in ("training", "train"))
-
-
-_PATH_PART = re.compile(r"\['([^']+)'\]|\.(\w+)|\[(\d+)\]")
-_NOT_NAMES = frozenset({"_modules", "_parameters", "_buffers"})
-
-
-def dotted_name(source: str) -> str:
-    """Turn a tracer's source expression into a module path.
-
-    >>> dotted_name("L['self']._modules['h']._modules['0']._parameters['weight']")
-    'h.0.weight'
-    """
-    parts = [a or b or c for a, b, c in _PATH_PART.findall(source)]
-    return ".".join(p for p in parts[1:] if p not in _NOT_NAMES) if len(parts) > 1 else source
-
-
-def _module_path(node: fx.Node) -> str:
-    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
-    for path, _ in reversed(list(stack.values())):
-        return dotted_name(str(path))
-    return ""

@@ -11,7 +11,8 @@ from memplan.codegen.optimized_module import OptimizedModule
 from memplan.codegen.step import step_function
 from memplan.errors import PlanMismatch
 from memplan.graph_capture.graph import Graph, Kind, Op, Phase
-from memplan.graph_capture.joint import BOUNDARY, JointGraph, dotted_name
+from memplan.graph_capture.joint import BOUNDARY, JointGraph
+from memplan.graph_capture.module_path import dotted_name
 from memplan.planner.plan import Plan
 from tests.nets import CASES
 
