@@ -58,7 +58,7 @@ class Auto:
     def _stages(self, run: _Run) -> None:
         if not run.prove(share=0.2) or run.is_done():
             return
-        run.stage("greedy", 0.4, lean=run.lean, goal_ns=run.goal_ns)
+        run.stage("greedy", 0.4, leans=run.leans, goal_ns=run.goal_ns)
         if run.is_done():
             return
         small = len(run.problem.graph.ops) <= self.exact_ops
@@ -76,7 +76,7 @@ class _Run:
         self.bound_ns = problem.graph.time_ns
         self.model_bound_ns: int | None = None
         self.refusal: Solution | None = None
-        self.lean: tuple[float, ...] = ()
+        self.leans: tuple[tuple[float, ...], ...] = ()
         self.reasons: list[str] = []
         self.stats: dict[str, float] = {}
 
@@ -98,7 +98,7 @@ class _Run:
     def prove(self, share: float) -> bool:
         """Bound all schedules by the relaxation; return whether one may exist."""
         proof: Proof = prove(self.problem, self._within(share))
-        self.bound_ns, self.lean = proof.bound_ns, proof.lean
+        self.bound_ns, self.leans = proof.bound_ns, proof.leans
         self.stats |= proof.stats
         if proof.minimum_bytes is None:
             return True
