@@ -269,6 +269,13 @@ class WindowedModel:
             order += self._first_runs(w)
         return tuple(order)
 
+    def require_faster_than(self, time_ns: float) -> None:
+        """Add the row that the step takes less time than that."""
+        least = 1.0 if self.scale.exact else 0.5
+        extra = (time_ns - self.graph.time_ns) / self.scale.unit_ns - least
+        costs = enumerate(self.program.costs)
+        self.program.at_most([(column, cost) for column, cost in costs if cost], extra)
+
     def start(self, sequence: Sequence[int]) -> dict[int, float] | None:
         """Return the r of a sequence, or None where an op runs again where it may not."""
         values = dict.fromkeys(self.r.values(), 0.0)

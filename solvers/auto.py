@@ -38,7 +38,7 @@ class Auto:
     source: ClassVar[str] = "keep-all, a relaxation, greedy replays led by it, then a MILP"
 
     exact_ops: int = 150
-    gap: float = 0.0005
+    gap: float = 0.0002
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the best of all stages; on Ctrl-C, of those so far if there is a schedule."""

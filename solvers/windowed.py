@@ -6,7 +6,7 @@ Source: none; a model of this project. Its rows are those of Checkmate (Jain et 
 Deviations: A window is cut where few bytes are alive. An op may run again only in the windows in
     which what it makes is read, directly or for a recomputation, and `ahead` windows before.
     After the ops at which memory is scarcest a window begins in any case. The windows of the
-    backward phase are divided further where the model has no solution.
+    backward phase are divided further from one model to the next.
 Exact?: In its own space only: recomputations run at the start of a window, in captured order, each
     once. The bound there is `model_bound_ns`; it is no bound for other schedules.
 Complexity: O(ops x ahead) binaries; the time is that of HiGHS.
@@ -40,8 +40,8 @@ class Windowed:
     Attributes:
         start: A schedule to start from, ignored unless valid; None to ask the greedy replay.
         ahead: How many windows before it is read a tensor may be made again.
-        parts: Into how many parts the backward windows are divided, tried in turn until the
-            model has a solution.
+        parts: Into how many parts the backward windows are divided, one model after the other;
+            each but the last gets half of the time that is left.
         most_binaries: Finer models than this are not tried.
         gap: Stop when the solution is proven within this share of the extra time.
     """
@@ -63,10 +63,11 @@ class Windowed:
         deadline = time.monotonic() + limits.time_s
         search = _Search(problem, self, limits, deadline)
         search.offer(self._first(problem, limits))
-        for parts in self.parts:
-            if search.is_over() or search.has_model_solution:
+        for k, parts in enumerate(self.parts):
+            if search.is_over():
                 break
-            search.refine(parts)
+            left_s = deadline - time.monotonic()
+            search.refine(parts, left_s if k == len(self.parts) - 1 else left_s / 2)
         return search.solution()
 
     def _first(self, problem: Problem, limits: Limits) -> tuple[int, ...] | None:
@@ -86,9 +87,8 @@ class _Search:
         self.problem, self.options = problem, options
         self.limits, self.deadline = limits, deadline
         self.best: tuple[int, ...] | None = None
-        self.best_ns = float("inf")
+        self.best_ns: float = float("inf")
         self.model_bound_ns: int | None = None
-        self.has_model_solution = False
         self.stats: dict[str, float] = {}
 
     def is_over(self) -> bool:
@@ -105,8 +105,9 @@ class _Search:
             return
         self.best, self.best_ns = tuple(sequence), timeline.time_ns
 
-    def refine(self, parts: int) -> None:
+    def refine(self, parts: int, time_s: float) -> None:
         """Solve the model with each backward window divided into `parts`."""
+        until = time.monotonic() + time_s
         problem, graph = self.problem, self.problem.graph
         scarce = [b + 1 for b in scarce_ops(problem)[:4]]
         coarse = sorted({*window_starts(graph), *(b for b in scarce if b < len(graph.ops))})
@@ -115,12 +116,16 @@ class _Search:
         if sum(map(len, decisions.again)) > self.options.most_binaries:
             return
         model = WindowedModel(problem, decisions)
+        start = None if self.best is None else model.start(self.best)
+        if start is None and self.best is not None:
+            # What cannot be a start is at least a limit.
+            model.require_faster_than(self.best_ns)
         result = model.program.solve(
-            self.deadline - time.monotonic(),
+            until - time.monotonic(),
             self.limits.threads,
             self.limits.seed,
             self.options.gap,
-            None if self.best is None else model.start(self.best),
+            start,
         )
         self.stats["windows"] = len(starts)
         self.stats["binaries"] = sum(model.program.integer)
@@ -128,7 +133,6 @@ class _Search:
             return
         self.model_bound_ns = graph.time_ns + model.scale.bound_ns(result.bound)
         if result.values:
-            self.has_model_solution = True
             found = model.sequence(result.values)
             if simulate(graph, schedule_of(graph, found)).peak_bytes <= problem.budget_bytes:
                 self.offer(polish(graph, found, problem.budget_bytes))
@@ -136,6 +140,9 @@ class _Search:
     def solution(self) -> Solution:
         """Return the best, or that nothing was found."""
         graph = self.problem.graph
+        if self.model_bound_ns is not None and self.model_bound_ns > self.best_ns:
+            # Polished, or not of the model: its bound says nothing about this schedule.
+            self.model_bound_ns = None
         if self.best is None:
             return Solution(
                 status=Status.UNKNOWN,
