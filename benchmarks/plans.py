@@ -74,7 +74,9 @@ def main() -> int:
     for name, graph, budget_bytes, known in questions(names):
         rows.append(plan(graph, budget_bytes, known, options.solver, time_s) | {"graph": name})
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    Console().print(_table(rows))
+    console = Console()
+    console.width = max(console.width, 110)
+    console.print(_table(rows))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 0

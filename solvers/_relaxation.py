@@ -89,12 +89,7 @@ class Relaxation:
         self.budget_column = -1
         self.budget = problem.budget_bytes / self.unit_bytes
         if least:
-            most = (
-                self.graph.given_bytes
-                + sum(t.nbytes for t in self.graph.tensors)
-                + sum(op.workspace_bytes for op in self.graph.ops)
-            ) / self.unit_bytes
-            self.budget_column = self.program.column(1.0, 0.0, most)
+            self.budget_column = self.program.column(1.0, 0.0, self._most())
         self.x: dict[tuple[int, int], int] = {}
         self.r: dict[tuple[int, int], int] = {}
         self.later: dict[tuple[int, int], int] = {}
@@ -105,6 +100,11 @@ class Relaxation:
             self._reads(j, start, stop)
             self._bytes_within(j, start, stop)
             self._bytes_at_end(j + 1, stop)
+
+    def _most(self) -> float:
+        """Return at least what keeping everything uses."""
+        workspace_bytes = sum(op.workspace_bytes for op in self.graph.ops)
+        return sum(self.size) + (self.graph.given_bytes + workspace_bytes) / self.unit_bytes
 
     def _add_columns(self, *, costs: bool) -> None:
         unit_ns = self.scale.unit_ns

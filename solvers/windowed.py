@@ -42,7 +42,7 @@ class Windowed:
         ahead: How many windows before it is read a tensor may be made again.
         parts: Into how many parts the backward windows are divided, one model after the other;
             each but the last gets half of the time that is left.
-        most_binaries: Finer models than this are not tried.
+        most_binaries: Larger models are not tried: HiGHS would not even end in time.
         gap: Stop when the solution is proven within this share of the extra time.
     """
 
@@ -53,7 +53,7 @@ class Windowed:
     start: Schedule | None = field(default=None, repr=False)
     ahead: int = 1
     parts: tuple[int, ...] = (1, 3, 1000)
-    most_binaries: int = 30_000
+    most_binaries: int = 12_000
     gap: float = 1e-3
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
@@ -116,6 +116,8 @@ class _Search:
         if sum(map(len, decisions.again)) > self.options.most_binaries:
             return
         model = WindowedModel(problem, decisions)
+        if sum(model.program.integer) > self.options.most_binaries:
+            return
         start = None if self.best is None else model.start(self.best)
         if start is None and self.best is not None:
             # What cannot be a start is at least a limit.
