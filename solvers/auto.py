@@ -10,9 +10,11 @@ Complexity: That of its stages, within the time limit.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from memplan.graph_capture.graph import Graph
 from memplan.planner.limits import below_limit
 from memplan.planner.polish import polish
 from memplan.planner.problem import Limits, Problem
@@ -24,7 +26,7 @@ from memplan.solvers._proof import Proof, prove
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """keep-all, the relaxation, greedy replays that follow it, and a MILP.
+    """keep-all, the relaxation, greedy replays that follow it, a MILP, and replays again.
 
     On small graphs the MILP is Checkmate's, on others the windowed one.
 
@@ -63,6 +65,11 @@ class Auto:
             return
         small = len(run.problem.graph.ops) <= self.exact_ops
         run.stage("checkmate" if small else "windowed", 1.0, start=run.best)
+        if run.best is not None and not run.is_done():
+            # Time that the MILP left goes to replays near the best schedule.
+            run.seed += 1
+            near = _lean_to(run.problem.graph, sequence_of(run.best))
+            run.stage("greedy", 1.0, "again", leans=(near,), goal_ns=run.goal_ns)
 
 
 class _Run:
@@ -70,6 +77,7 @@ class _Run:
 
     def __init__(self, problem: Problem, limits: Limits, gap: float) -> None:
         self.problem, self.limits, self.gap = problem, limits, gap
+        self.seed = limits.seed
         self.deadline = time.monotonic() + limits.time_s
         self.best: Schedule | None = None
         self.best_ns = float("inf")
@@ -93,7 +101,7 @@ class _Run:
     def _within(self, share: float) -> Limits:
         left_s = max(0.0, self.deadline - time.monotonic())
         time_s = min(left_s, share * self.limits.time_s)
-        return Limits(time_s=time_s, seed=self.limits.seed, threads=self.limits.threads)
+        return Limits(time_s=time_s, seed=self.seed, threads=self.limits.threads)
 
     def prove(self, share: float) -> bool:
         """Bound all schedules by the relaxation; return whether one may exist."""
@@ -111,25 +119,29 @@ class _Run:
         )
         return False
 
-    def stage(self, name: str, share: float, **options: object) -> None:
-        """Ask the solver called `name`, for at most `share` of the time limit."""
+    def stage(self, name: str, share: float, label: str = "", **options: object) -> None:
+        """Ask the solver called `name`, for at most `share` of the time limit.
+
+        Its figures are reported under its name, or under `label`.
+        """
+        label = label or name
         began = time.monotonic()
         answer = load_solver(name, **options).solve(self.problem, self._within(share))
-        self.stats |= {f"{name}_{key}": value for key, value in answer.stats.items()}
-        self.stats[f"{name}_s"] = time.monotonic() - began
+        self.stats |= {f"{label}_{key}": value for key, value in answer.stats.items()}
+        self.stats[f"{label}_s"] = time.monotonic() - began
         if answer.status is Status.INFEASIBLE:
             self.refusal = answer
             return
         self.bound_ns = max(self.bound_ns, answer.proven_bound_ns)
-        self.model_bound_ns = answer.model_bound_ns
+        self.model_bound_ns = answer.model_bound_ns or self.model_bound_ns
         if answer.schedule is None:
-            self.reasons.append(f"{name}: {answer.reason}")
+            self.reasons.append(f"{label}: {answer.reason}")
             return
         graph = self.problem.graph
         polished = polish(graph, sequence_of(answer.schedule), self.problem.budget_bytes)
         schedule = schedule_of(graph, polished)
         time_ns = simulate(graph, schedule).time_ns
-        self.stats[f"{name}_overhead"] = time_ns / max(1, graph.time_ns) - 1
+        self.stats[f"{label}_overhead"] = time_ns / max(1, graph.time_ns) - 1
         if time_ns < self.best_ns:
             self.best, self.best_ns = schedule, time_ns
 
@@ -138,6 +150,9 @@ class _Run:
         if self.refusal is not None:
             return self.refusal
         status = Status.UNKNOWN
+        if self.model_bound_ns is not None and self.model_bound_ns > self.best_ns:
+            # The schedule is none of that model's.
+            self.model_bound_ns = None
         if self.best is not None:
             proven = self.best_ns <= self.bound_ns
             status = Status.OPTIMAL if proven else Status.FEASIBLE
@@ -149,3 +164,18 @@ class _Run:
             reason="" if self.best is not None else "; ".join(self.reasons) or "time ran out",
             stats=self.stats,
         )
+
+
+def _lean_to(graph: Graph, sequence: Sequence[int]) -> tuple[float, ...]:
+    """Return small factors for the tensors that `sequence` makes more than once, else large."""
+    seen: set[int] = set()
+    made_again: set[int] = set()
+    for op in sequence:
+        if op in seen:
+            made_again.update(graph.ops[op].outputs)
+        seen.add(op)
+    return tuple(_GO if t in made_again else 1.0 / _GO for t in range(len(graph.tensors)))
+
+
+_GO = 0.2
+"""Factor of what goes; its inverse is that of what stays."""
