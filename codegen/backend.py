@@ -22,10 +22,6 @@ from memplan.graph_capture.joint import GivenInput, JointGraph, dotted_name, rea
 from memplan.planner.plan import Plan
 
 
-class PlannedOnly(BaseException):
-    """Raised in place of running a step while `Backend.plan_only` is set."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStep:
     """One captured step with its plan and the graphs that run it."""
@@ -33,6 +29,20 @@ class PlannedStep:
     joint: JointGraph
     plan: Plan
     graphs: StepGraphs
+
+
+class PlannedOnly(BaseException):
+    """Raised in place of running a step while `Backend.plan_only` is set.
+
+    It may also be raised by `Backend.plan_for`, to stop once a plan is made.
+
+    Attributes:
+        step: The planned step; None where gradients are off, so that there is nothing to plan.
+    """
+
+    def __init__(self, step: PlannedStep | None) -> None:
+        super().__init__()
+        self.step = step
 
 
 class Backend:
@@ -70,24 +80,25 @@ class Backend:
             return graphs.forward, graphs.backward
 
         compile_graph = aot_autograd(
-            fw_compiler=self._compile_forward,
+            fw_compiler=lambda graph, inputs: self._compile(graph, inputs, self.steps[-1]),
             bw_compiler=boxed_nop,
-            inference_compiler=self._compile_forward,
+            inference_compiler=lambda graph, inputs: self._compile(graph, inputs, None),
             partition_fn=partition,
             keep_inference_input_mutations=True,
         )
         compiled: Callable[..., Any] = compile_graph(module, example_inputs)
         return compiled
 
-    def _compile_forward(
-        self, module: fx.GraphModule, example_inputs: Sequence[torch.Tensor]
+    def _compile(
+        self, graph: fx.GraphModule, inputs: Sequence[torch.Tensor], step: PlannedStep | None
     ) -> Callable[..., Any]:
-        run = boxed_nop(module, list(example_inputs))
+        """Return what runs a forward graph; `step` is the step that it begins, if it does."""
+        run = boxed_nop(graph, list(inputs))
 
         def run_unless_planning(args: list[Any]) -> Any:
             if self.plan_only:
                 args.clear()
-                raise PlannedOnly
+                raise PlannedOnly(step)
             return run(args)
 
         run_unless_planning._boxed_call = True  # type: ignore[attr-defined]

@@ -12,11 +12,17 @@ from torch import fx, nn
 
 from memplan.codegen.artifacts import save_step
 from memplan.codegen.backend import Backend, PlannedOnly, PlannedStep
+from memplan.codegen.capture_errors import capture_error
 from memplan.errors import CaptureError, MemplanError
 from memplan.planner.plan import Plan
 
 # Each new input shape is one more entry in Dynamo's cache, and one more plan.
 _MOST_PLANS = 64
+
+NO_BACKWARD = (
+    "there is no backward pass to plan: nothing in the model or its inputs requires a gradient, "
+    "or gradients are switched off"
+)
 
 
 class OptimizedModule(nn.Module):
@@ -56,10 +62,11 @@ class OptimizedModule(nn.Module):
         with torch._dynamo.config.patch(recompile_limit=_MOST_PLANS):
             try:
                 return self._run(*args, **kwargs)
-            except torch._dynamo.exc.BackendCompilerFailed as failure:
-                raise _cause(failure) from failure.__cause__
-            except torch._dynamo.exc.TorchDynamoException as failure:
-                raise CaptureError(_explain(failure)) from failure
+            except Exception as failure:
+                error = capture_error(failure)
+                if error is None:
+                    raise
+                raise error.with_traceback(None) from None
 
     def plan_for(self, *args: Any, **kwargs: Any) -> PlannedStep:
         """Capture and plan the step for these inputs without running it.
@@ -68,20 +75,29 @@ class OptimizedModule(nn.Module):
             CaptureError: The model cannot be traced, or nothing in it requires a gradient.
             InfeasibleBudget: No plan fits the budget.
         """
-        before = len(self._backend.steps)
+        planned = self.run_until_planned(*args, **kwargs)
+        if planned is None:
+            raise CaptureError(NO_BACKWARD)
+        return planned
+
+    def run_until_planned(self, *args: Any, **kwargs: Any) -> PlannedStep | None:
+        """Do what a call does up to where the planned step would start, and return that step.
+
+        Returns:
+            None where there is no backward pass, so that there was nothing to plan.
+
+        Raises:
+            CaptureError: The model cannot be traced.
+            InfeasibleBudget: No plan fits the budget.
+        """
         self._backend.plan_only = True
         try:
-            self(*args, **kwargs)
-        except PlannedOnly:
-            pass
+            self.forward(*args, **kwargs)
+        except PlannedOnly as reached:
+            return reached.step
         finally:
             self._backend.plan_only = False
-        if len(self._backend.steps) == before:
-            raise CaptureError(
-                "there is no backward pass to plan: nothing in the model or its inputs requires "
-                "a gradient, or gradients are switched off"
-            )
-        return self._backend.steps[-1]
+        return None
 
     @property
     def steps(self) -> tuple[PlannedStep, ...]:
@@ -137,17 +153,3 @@ def _with_own_code(step: Callable[..., Any]) -> Callable[..., Any]:
     )
     copy.__kwdefaults__ = step.__kwdefaults__
     return copy
-
-
-def _cause(failure: torch._dynamo.exc.BackendCompilerFailed) -> MemplanError:
-    inner = failure.inner_exception
-    return inner if isinstance(inner, MemplanError) else CaptureError(_first_line(inner))
-
-
-def _explain(failure: torch._dynamo.exc.TorchDynamoException) -> str:
-    return f"the model cannot be captured as one graph: {_first_line(failure)}"
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

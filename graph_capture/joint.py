@@ -26,6 +26,7 @@ from memplan.graph_capture.randomness import (
     has_side_effect,
     is_random,
 )
+from memplan.graph_capture.user_code import frames_in, user_line
 
 BOUNDARY = "memplan.backward_starts"
 RANDOM_STATE = "memplan.random_state"
@@ -169,14 +170,14 @@ class _Reader:
             if node.op == "get_attr" and tensor_value(node) is not None:
                 self._add_tensor(node, tensor_value(node), str(node.target), Kind.BUFFER)
         calls = [n for n in nodes if n.op == "call_function" and n in self.needed]
-        backward = [n for n in calls if n.meta.get("partitioner_tag") == "is_backward"]
-        in_backward = set(backward)
+        in_backward = _backward_nodes(nodes)
         for node in calls:
             if node not in in_backward:
                 self._read_call(node, Phase.FORWARD)
         self._add_boundary([n for n in nodes if is_tangent(n)])
-        for node in backward:
-            self._read_call(node, Phase.BACKWARD)
+        for node in calls:
+            if node in in_backward:
+                self._read_call(node, Phase.BACKWARD)
 
     def trained(self) -> frozenset[str]:
         """Return the names of the primals whose gradient the backward pass returns."""
@@ -334,12 +335,26 @@ def _refuse_dynamic_shapes(nodes: Sequence[fx.Node]) -> None:
     for node in nodes:
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            where = (node.stack_trace or "").strip().splitlines()
-            at = f" at {' '.join(line.strip() for line in where[-2:])}" if where else ""
+            line = user_line(frames_in(node.stack_trace or ""))
+            at = f", at {line}" if line else ""
             raise CaptureError(
-                f"{node.name!r} is a number that depends on data or on a dynamic shape{at}; "
+                f"{node.name!r} is a number that depends on the values of a tensor{at}; "
                 "memplan needs static shapes"
             )
+
+
+def _backward_nodes(nodes: Sequence[fx.Node]) -> set[fx.Node]:
+    """Return the nodes of the backward pass.
+
+    The tracer tags them, but not those that it rewrites later, such as a product with a number
+    that was a tensor: those belong to the backward pass if they read something of it.
+    """
+    found: set[fx.Node] = set()
+    for node in nodes:
+        tagged = node.meta.get("partitioner_tag") == "is_backward"
+        if tagged or is_tangent(node) or not found.isdisjoint(node.all_input_nodes):
+            found.add(node)
+    return found
 
 
 def _needed(graph: fx.Graph) -> set[fx.Node]:
