@@ -15,10 +15,12 @@ import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
+from torch._inductor import config as inductor_config
 
 from memplan.codegen.emit import StepGraphs, emit
 from memplan.graph_capture.graph import Kind
-from memplan.graph_capture.joint import GivenInput, JointGraph, dotted_name, read_joint
+from memplan.graph_capture.joint import GivenInput, JointGraph, read_joint
+from memplan.graph_capture.module_path import dotted_name
 from memplan.planner.plan import Plan
 
 
@@ -40,7 +42,7 @@ class PlannedOnly(BaseException):
         step: The planned step; None where gradients are off, so that there is nothing to plan.
     """
 
-    def __init__(self, step: PlannedStep | None) -> None:
+    def __init__(self, step: PlannedStep | None = None) -> None:
         super().__init__()
         self.step = step
 
@@ -86,7 +88,9 @@ class Backend:
             partition_fn=partition,
             keep_inference_input_mutations=True,
         )
-        compiled: Callable[..., Any] = compile_graph(module, example_inputs)
+        # So that the tracer keeps random draws that nothing reads: they move the generator.
+        with inductor_config.patch(fallback_random=True):
+            compiled: Callable[..., Any] = compile_graph(module, example_inputs)
         return compiled
 
     def _compile(

@@ -151,7 +151,7 @@ class _Run:
             if left:
                 self.step()
             else:
-                self.peak_bytes = live_bytes(*held) + measure_peak(self.step)
+                self.peak_bytes = live_bytes(*held) + measure_peak(self.step, warm_up=False)
             self.outputs.append(_digest(pytree.tree_leaves(self.output)))
             self.gradients.append(_digest(p.grad for p in parameters))
             buffers = self.module.model.buffers()

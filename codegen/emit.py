@@ -21,7 +21,8 @@ from memplan.codegen.operators import checkpoint
 from memplan.errors import InvalidSchedule
 from memplan.graph_capture.aliasing import aliased_argument
 from memplan.graph_capture.fx_nodes import tensor_value
-from memplan.graph_capture.joint import BOUNDARY, JointGraph, is_tangent
+from memplan.graph_capture.joint import BOUNDARY, JointGraph
+from memplan.graph_capture.phases import is_tangent
 from memplan.planner.schedule import Compute, Schedule, schedule_of, sequence_of
 
 

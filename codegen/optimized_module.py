@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from memplan.planner.plan import Plan
 _MOST_PLANS = 64
 
 NO_BACKWARD = (
-    "there is no backward pass to plan: nothing in the model or its inputs requires a gradient, "
-    "or gradients are switched off"
+    "there is no backward pass to plan: nothing that the model returns depends on anything that "
+    "requires a gradient, or gradients are switched off"
 )
 
 
@@ -75,29 +75,10 @@ class OptimizedModule(nn.Module):
             CaptureError: The model cannot be traced, or nothing in it requires a gradient.
             InfeasibleBudget: No plan fits the budget.
         """
-        planned = self.run_until_planned(*args, **kwargs)
+        planned = run_until_planned(self, args, kwargs)
         if planned is None:
             raise CaptureError(NO_BACKWARD)
         return planned
-
-    def run_until_planned(self, *args: Any, **kwargs: Any) -> PlannedStep | None:
-        """Do what a call does up to where the planned step would start, and return that step.
-
-        Returns:
-            None where there is no backward pass, so that there was nothing to plan.
-
-        Raises:
-            CaptureError: The model cannot be traced.
-            InfeasibleBudget: No plan fits the budget.
-        """
-        self._backend.plan_only = True
-        try:
-            self.forward(*args, **kwargs)
-        except PlannedOnly as reached:
-            return reached.step
-        finally:
-            self._backend.plan_only = False
-        return None
 
     @property
     def steps(self) -> tuple[PlannedStep, ...]:
@@ -143,6 +124,28 @@ class OptimizedModule(nn.Module):
         if not self._backend.steps:
             raise MemplanError("nothing is planned yet; call the module once with its inputs")
         return self._backend.steps[-1]
+
+
+def run_until_planned(
+    module: OptimizedModule, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> PlannedStep | None:
+    """Do what a call does up to where the planned step would start, and return that step.
+
+    Returns:
+        None where there is no backward pass, so that there was nothing to plan.
+
+    Raises:
+        CaptureError: The model cannot be traced.
+        InfeasibleBudget: No plan fits the budget.
+    """
+    module._backend.plan_only = True
+    try:
+        module.forward(*args, **kwargs)
+    except PlannedOnly as reached:
+        return reached.step
+    finally:
+        module._backend.plan_only = False
+    return None
 
 
 def _with_own_code(step: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import operator
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -20,6 +19,8 @@ from memplan.errors import CaptureError, PlanMismatch
 from memplan.graph_capture.aliasing import aliased_argument, owner_of, written_argument
 from memplan.graph_capture.fx_nodes import argument, tensor_value, tensor_values
 from memplan.graph_capture.graph import Graph, Kind, Op, Phase, Tensor
+from memplan.graph_capture.module_path import module_path
+from memplan.graph_capture.phases import is_tangent, needed_nodes, split_phases
 from memplan.graph_capture.randomness import (
     STATE_BYTES,
     device_type_of,
@@ -123,11 +124,6 @@ def read_joint(
     )
 
 
-def is_tangent(node: fx.Node) -> bool:
-    """Whether the node is a placeholder for the gradient of a forward output."""
-    return node.op == "placeholder" and "tangents" in node.name
-
-
 def digest_of(graph: fx.Graph) -> str:
     """Return a hash of everything that decides what the graph computes."""
     text = hashlib.sha256()
@@ -160,7 +156,7 @@ class _Reader:
         nodes = list(self.module.graph.nodes)
         _refuse_dynamic_shapes(nodes)
         self.digest = digest_of(self.module.graph)
-        self.needed = _needed(self.module.graph)
+        self.needed = needed_nodes(self.module.graph)
         self.output_kind = self._output_kinds()
         self.mutated = {owner_of(w) for n in nodes if (w := written_argument(n)) is not None}
         primals = [n for n in nodes if n.op == "placeholder" and not is_tangent(n)]
@@ -169,14 +165,13 @@ class _Reader:
         for node in nodes:
             if node.op == "get_attr" and tensor_value(node) is not None:
                 self._add_tensor(node, tensor_value(node), str(node.target), Kind.BUFFER)
-        calls = [n for n in nodes if n.op == "call_function" and n in self.needed]
-        in_backward = _backward_nodes(nodes)
-        for node in calls:
-            if node not in in_backward:
+        forward, backward = split_phases(nodes)
+        for node in forward:
+            if node in self.needed:
                 self._read_call(node, Phase.FORWARD)
         self._add_boundary([n for n in nodes if is_tangent(n)])
-        for node in calls:
-            if node in in_backward:
+        for node in backward:
+            if node in self.needed:
                 self._read_call(node, Phase.BACKWARD)
 
     def trained(self) -> frozenset[str]:
@@ -256,7 +251,7 @@ class _Reader:
 
     def _add_op(self, node: fx.Node, phase: Phase, fresh: bool) -> None:
         inputs = dict.fromkeys(
-            self.storage_of[n] for n in node.all_input_nodes if n in self.storage_of
+            self.storage_of[n] for n in node.all_input_nodes if _holds_tensor(n)
         )
         random, effect = is_random(node), has_side_effect(node)
         if random and not effect:
@@ -273,7 +268,7 @@ class _Reader:
                 workspace_bytes=_state_bytes(node) if random else 0,
                 recomputable=not effect and not self._reads_mutated(node),
                 in_order=random or effect,
-                module=_module_path(node),
+                module=module_path(node),
             )
         )
         self.nodes.append(node)
@@ -308,7 +303,7 @@ class _Reader:
                 phase=phase,
                 recomputable=False,
                 in_order=True,
-                module=_module_path(node),
+                module=module_path(node),
             )
         )
         self.nodes.append(None)
@@ -343,34 +338,9 @@ def _refuse_dynamic_shapes(nodes: Sequence[fx.Node]) -> None:
             )
 
 
-def _backward_nodes(nodes: Sequence[fx.Node]) -> set[fx.Node]:
-    """Return the nodes of the backward pass.
-
-    The tracer tags them, but not those that it rewrites later, such as a product with a number
-    that was a tensor: those belong to the backward pass if they read something of it.
-    """
-    found: set[fx.Node] = set()
-    for node in nodes:
-        tagged = node.meta.get("partitioner_tag") == "is_backward"
-        if tagged or is_tangent(node) or not found.isdisjoint(node.all_input_nodes):
-            found.add(node)
-    return found
-
-
-def _needed(graph: fx.Graph) -> set[fx.Node]:
-    """Return the nodes that matter: all that outputs, random draws or side effects depend on."""
-    roots = [
-        n
-        for n in graph.nodes
-        if n.op == "output" or (n.op == "call_function" and (is_random(n) or has_side_effect(n)))
-    ]
-    needed: set[fx.Node] = set()
-    while roots:
-        node = roots.pop()
-        if node not in needed:
-            needed.add(node)
-            roots.extend(node.all_input_nodes)
-    return needed
+def _holds_tensor(node: fx.Node) -> bool:
+    """Whether a storage stands for the node: not so for sub-modules and numbers."""
+    return any(value is not None for value in tensor_values(node))
 
 
 def _state_bytes(node: fx.Node) -> int:
@@ -379,24 +349,3 @@ def _state_bytes(node: fx.Node) -> int:
 
 def _is_training(node: fx.Node) -> bool:
     return any(argument(node, name) is True for name in ("training", "train"))
-
-
-_PATH_PART = re.compile(r"\['([^']+)'\]|\.(\w+)|\[(\d+)\]")
-_NOT_NAMES = frozenset({"_modules", "_parameters", "_buffers"})
-
-
-def dotted_name(source: str) -> str:
-    """Turn a tracer's source expression into a module path.
-
-    >>> dotted_name("L['self']._modules['h']._modules['0']._parameters['weight']")
-    'h.0.weight'
-    """
-    parts = [a or b or c for a, b, c in _PATH_PART.findall(source)]
-    return ".".join(p for p in parts[1:] if p not in _NOT_NAMES) if len(parts) > 1 else source
-
-
-def _module_path(node: fx.Node) -> str:
-    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
-    for path, _ in reversed(list(stack.values())):
-        return dotted_name(str(path))
-    return ""

@@ -14,7 +14,7 @@ from torch import nn
 
 from memplan.codegen.artifacts import PLAN_FILE
 from memplan.codegen.backend import Backend, PlannedOnly
-from memplan.codegen.optimized_module import NO_BACKWARD, OptimizedModule
+from memplan.codegen.optimized_module import NO_BACKWARD, OptimizedModule, run_until_planned
 from memplan.codegen.step import step_function
 from memplan.errors import CaptureError, PlanMismatch, UsageError
 from memplan.graph_capture.analytic_profiler import AnalyticProfiler
@@ -292,10 +292,10 @@ def _at_joint_graph(
 
     def use_and_stop(joint: JointGraph) -> Plan:
         made.append(use(joint))
-        raise PlannedOnly(None)
+        raise PlannedOnly
 
     module = OptimizedModule(model, step_function(model, loss), Backend(use_and_stop))
-    module.run_until_planned(*_as_args(args), **(kwargs or {}))
+    run_until_planned(module, _as_args(args), kwargs or {})
     if not made:
         raise CaptureError(NO_BACKWARD)
     return made[-1]

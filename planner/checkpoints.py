@@ -47,7 +47,7 @@ def sequence_keeping(graph: Graph, checkpoints: Collection[int], end: int) -> tu
         checkpoints: Ops whose outputs are kept.
         end: Number of forward ops.
     """
-    from_here = max(checkpoints, default=end)
+    from_here = max(checkpoints, default=end - 1)
     lost = [False] * len(graph.tensors)
     for i in range(end):
         op = graph.ops[i]

@@ -233,16 +233,17 @@ def _nothing_found(
     if minimum.feasible_bytes <= budget_bytes:
         return SolverStopped(
             f"solver {solver.name!r} found no schedule within {budget_bytes:,} bytes"
-            f"{_because(solution)}; one is known that takes {minimum.feasible_bytes:,} bytes, so try "
-            "solver 'auto' or more time"
+            f"{_because(solution)}; one is known that takes {minimum.feasible_bytes:,} bytes, "
+            "so try solver 'auto' or more time"
         )
     if solution.status is Status.INFEASIBLE:
         # INFEASIBLE is a proof about this budget, so the limit is above it.
         return _infeasible(question, max(solution.minimum_bytes or 0, budget_bytes + 1), minimum)
     return SolverStopped(
         f"solver {solver.name!r} found no schedule within {budget_bytes:,} bytes"
-        f"{_because(solution)}; that proves nothing: more time may help. The smallest budget known to be feasible is "
-        f"{minimum.feasible_bytes:,} bytes, and none below {minimum.limit_bytes:,} can be"
+        f"{_because(solution)}; that proves nothing: more time may help. "
+        f"The smallest budget known to be feasible is {minimum.feasible_bytes:,} bytes, "
+        f"and none below {minimum.limit_bytes:,} can be"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -86,6 +87,11 @@ def solve_milp(
     Raises:
         SolverUnavailable: Neither HiGHS nor CBC is installed.
     """
+    if not model.variables():
+        # Nothing to decide, and solvers differ in what they call that.
+        holds = model.valid(1e-9)
+        outcome = Outcome.OPTIMAL if holds else Outcome.INFEASIBLE
+        return MilpResult(outcome=outcome, values={}, bound=0.0 if holds else float("inf"))
     try:
         import highspy  # noqa: F401
     except ImportError:
@@ -154,9 +160,12 @@ def _solve_cbc(
 ) -> MilpResult:
     import pulp
 
-    solver = pulp.PULP_CBC_CMD(
-        msg=False, threads=threads, timeLimit=max(1.0, time_s), warmStart=start is not None
-    )
+    with warnings.catch_warnings():
+        # PuLP 3 announces that CBC moves to a package of its own; HiGHS is what we prefer.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        solver = pulp.PULP_CBC_CMD(
+            msg=False, threads=threads, timeLimit=max(1.0, time_s), warmStart=start is not None
+        )
     if not solver.available():
         raise SolverUnavailable("no MILP solver found; run `pip install highspy`")
     if start is not None:

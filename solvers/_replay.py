@@ -165,8 +165,12 @@ class Replay:
         work, resident = self.work, self.resident
         need = work.running_bytes[op]
         if not first:
-            # A second run replaces outputs that are still there: they can go before it.
-            need -= sum(work.sizes[t] for t in work.outputs[op] if resident[t])
+            # A second run replaces outputs that are still there: they go before it.
+            for t in work.outputs[op]:
+                if resident[t]:
+                    resident[t] = False
+                    self.used_bytes -= work.sizes[t]
+                    self.score[t] = _NEVER
         if self.used_bytes + need > self.budget_bytes:
             self._lock(op)
             enough = self._make_room(op, need)

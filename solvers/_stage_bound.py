@@ -64,12 +64,12 @@ def _model(
     graph = problem.graph
     model = pulp.LpProblem("stage_bound", pulp.LpMinimize)
     r = {
-        (t, i): pulp.LpVariable(f"R_{t}_{i}", 0, 1, "Binary")
+        (t, i): model.add_variable(f"R_{t}_{i}", 0, 1, "Binary")
         for t in range(len(graph.ops))
         for i in stages.again[t]
     }
     s = {
-        (t, k): pulp.LpVariable(f"S_{t}_{k}", 0, 1, "Binary")
+        (t, k): model.add_variable(f"S_{t}_{k}", 0, 1, "Binary")
         for t in range(len(graph.ops))
         for k in stages.carried[t]
     }
@@ -114,9 +114,9 @@ def _memory(model: Any, problem: Problem, stages: Stages, r: Any, s: Any, t: int
             least = s[t + 1, k] - runs
         else:
             continue
-        throughout[k] = y = pulp.LpVariable(f"Y_{t}_{k}", 0, 1)
+        throughout[k] = y = model.add_variable(f"Y_{t}_{k}", 0, 1)
         model += y >= least
-    total = pulp.LpVariable(f"Y_{t}", 0)
+    total = model.add_variable(f"Y_{t}", 0)
     model += total == pulp.lpSum(size[k] * y for k, y in throughout.items())
     for i in stages.again[t]:
         taken = stages.running_bytes[i] / unit + sum(size[k] for k in stages.inputs[i])

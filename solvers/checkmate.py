@@ -25,11 +25,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from memplan.errors import InvalidSchedule
 from memplan.planner.limits import below_limit
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import Drop, Schedule, schedule_of, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver
+from memplan.planner.verify import verify
 from memplan.solvers._milp import CostScale, Outcome, solve_milp
 from memplan.solvers._stage_bound import StageBound, stage_bound
 from memplan.solvers._stages import Stages
@@ -40,7 +42,7 @@ class Checkmate:
     """The MILP, started from a schedule.
 
     Attributes:
-        start: A schedule to start from; None to ask the greedy replay for one.
+        start: A schedule to start from, ignored unless valid; None to ask the greedy replay.
         prove: Whether to spend part of the time on `proven_bound_ns`.
         max_ops: Larger graphs are refused with UNKNOWN.
     """
@@ -82,7 +84,7 @@ class Checkmate:
         if result.outcome is Outcome.INFEASIBLE:
             return _answer(problem, best, "no schedule in stages fits the budget", proven)
         model_bound_ns = graph.time_ns + model.scale.bound_ns(result.bound)
-        if result.values:
+        if result.outcome is not Outcome.UNKNOWN:
             found = model.schedule(result.values)
             if result.outcome is Outcome.OPTIMAL:
                 model_bound_ns = simulate(graph, found).time_ns
@@ -91,10 +93,17 @@ class Checkmate:
 
     def _first(self, problem: Problem, limits: Limits) -> Schedule | None:
         if self.start is not None:
-            fits = simulate(problem.graph, self.start).peak_bytes <= problem.budget_bytes
-            return self.start if fits else None
+            return self.start if _is_valid(problem, self.start) else None
         quick = Limits(time_s=limits.time_s / 4, seed=limits.seed, threads=limits.threads)
         return load_solver("greedy").solve(problem, quick).schedule
+
+
+def _is_valid(problem: Problem, schedule: Schedule) -> bool:
+    try:
+        verify(problem, schedule)
+    except InvalidSchedule:
+        return False
+    return True
 
 
 def _answer(
@@ -152,12 +161,12 @@ class _Model:
         self.problem = pulp.LpProblem("checkmate", pulp.LpMinimize)
         ops = range(len(self.graph.ops))
         self.r = {
-            (t, i): pulp.LpVariable(f"R_{t}_{i}", 0, 1, "Binary")
+            (t, i): self.problem.add_variable(f"R_{t}_{i}", 0, 1, "Binary")
             for t in ops
             for i in stages.again[t]
         }
         self.s = {
-            (t, k): pulp.LpVariable(f"S_{t}_{k}", 0, 1, "Binary")
+            (t, k): self.problem.add_variable(f"S_{t}_{k}", 0, 1, "Binary")
             for t in ops
             for k in stages.carried[t]
         }
@@ -204,7 +213,7 @@ class _Model:
             if i == t:
                 return
             touched = (*stages.inputs[i], *stages.outputs[i])
-            after = pulp.LpVariable(f"U_{t}_{i}", 0)
+            after = self.problem.add_variable(f"U_{t}_{i}", 0)
             self.problem += after == (
                 live
                 + sum(size[k] for k in stages.outputs[i]) * self.runs(t, i)
@@ -224,7 +233,7 @@ class _Model:
                 continue
             frees = []
             for at, i in enumerate(ops):
-                free = self.f[t, k, i] = pulp.LpVariable(f"F_{t}_{k}_{i}", 0, 1)
+                free = self.f[t, k, i] = self.problem.add_variable(f"F_{t}_{k}_{i}", 0, 1)
                 self.problem += free <= self.r[t, i]
                 for j in ops[at + 1 :]:
                     self.problem += free <= 1 - self.r[t, j]

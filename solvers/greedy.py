@@ -67,7 +67,7 @@ class Greedy:
 
 def _replays(graph: Graph) -> int:
     reads = sum(len(op.inputs) for op in graph.ops)
-    return max(16, min(2000, 400_000 // (1 + len(graph.ops) + reads)))
+    return max(16, min(2000, 20 * len(graph.ops), 400_000 // (1 + len(graph.ops) + reads)))
 
 
 class _Portfolio:

@@ -97,6 +97,32 @@ class Frozen(nn.Module):
         return x.square().sum(), x.argmax(-1)
 
 
+class _StraightThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, w)
+        return torch.round(x * 4) / 4 * w
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, w = ctx.saved_tensors
+        return 0.5 * (g * w).clamp(-0.1, 0.1), (g * x).sum(0)
+
+
+class CustomBackward(nn.Module):
+    """A backward pass of the user's own, which the tracer tags as forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+        self.scale = nn.Parameter(torch.ones(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = _StraightThrough.apply(torch.tanh(layer(x)), self.scale)  # type: ignore[no-untyped-call]
+        return (x - 0.3).square().sum()
+
+
 @dataclass(frozen=True)
 class Case:
     make: Callable[[], nn.Module]
@@ -110,5 +136,6 @@ CASES = {
     ),
     "attention": Case(Attention, lambda: (torch.randint(0, 30, (2, 8)),)),
     "read-then-updated": Case(ReadThenUpdated, lambda: (torch.randn(8, 16),)),
+    "custom-backward": Case(CustomBackward, lambda: (torch.randn(8, 16),)),
     "frozen": Case(Frozen, lambda: (torch.randn(8, 16),)),
 }
