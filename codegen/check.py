@@ -78,7 +78,7 @@ def check(
         kwargs: Keyword inputs of the step.
         optimizer: Makes the optimizer of the step; None for plain gradients.
         steps: How many steps to compare.
-        timed_steps: How many more of each kind to time.
+        timed_steps: How many more of each kind to time; with none, the last compared ones count.
     """
     return check_each(
         [module], args, kwargs, optimizer=optimizer, steps=steps, timed_steps=timed_steps
@@ -110,7 +110,7 @@ def check_each(
             planned_peak_bytes=module.plan.planned_peak_bytes,
             measured_peak_bytes=after.peak_bytes,
             unplanned_measured_peak_bytes=before.peak_bytes,
-            step_time_ratio=after_s / step_s[0] if timed_steps else 0.0,
+            step_time_ratio=after_s / step_s[0],
             losses_identical=before.outputs == after.outputs,
             gradients_identical=before.gradients == after.gradients,
             state_identical=before.states == after.states,
@@ -138,6 +138,7 @@ class _Run:
         self.gradients: list[str] = []
         self.states: list[str] = []
         self.peak_bytes = 0
+        self.measured_s = 0.0
 
     def compare(self, steps: int) -> None:
         """Take `steps` steps and note what each leaves; measure the peak of the last.
@@ -151,7 +152,9 @@ class _Run:
             if left:
                 self.step()
             else:
-                self.peak_bytes = live_bytes(*held) + measure_peak(self.step, warm_up=False)
+                before_bytes, started = live_bytes(*held), time.perf_counter()
+                self.peak_bytes = before_bytes + measure_peak(self.step, warm_up=False)
+                self.measured_s = time.perf_counter() - started
             self.outputs.append(_digest(pytree.tree_leaves(self.output)))
             self.gradients.append(_digest(p.grad for p in parameters))
             buffers = self.module.model.buffers()
@@ -184,7 +187,10 @@ def _median_step_s(runs: Sequence[_Run], rounds: int) -> list[float]:
             run.step()
             times.append(time.perf_counter() - started)
             run.clear()
-    return [statistics.median(times) if times else 0.0 for times in times_s]
+    return [
+        statistics.median(times) if times else run.measured_s
+        for run, times in zip(runs, times_s, strict=True)
+    ]
 
 
 def _scalar(output: Any) -> torch.Tensor:

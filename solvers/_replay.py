@@ -5,9 +5,10 @@ theirs; to make room, the tensor with the least score is evicted. The next use o
 the order is known, as in Belady's rule; what an eviction costs is the time of everything that
 would have to run again, as in DTR (Kirisame et al., ICLR 2021).
 
-The score of all tensors is kept in one vector. An eviction or a recomputation changes the cost
-of few others, those that are made from the tensor through evicted ones, and only these are
-priced again.
+The score of all tensors is kept in one vector, and priced lazily. What an eviction makes more
+expensive (tensors that are made from the evicted one) keeps its old score as a lower bound,
+and is priced again only if that is the least of all. A recomputation makes its op's time cheaper
+whatever depended on it, so that those scores are corrected without a search.
 """
 
 from __future__ import annotations
@@ -36,7 +37,6 @@ class Weights:
     Attributes:
         dead_first: Whether a tensor that no later op reads goes before any other; else it is
             scored as one that is read after the last op.
-        whole_cost: Whether the cost includes evicted ancestors beyond the parents.
         newest_first: Whether missing inputs are made from the last to the first.
         bias: One more factor for each tensor.
     """
@@ -45,7 +45,6 @@ class Weights:
     nbytes: float = 1.0
     distance: float = 1.0
     dead_first: bool = True
-    whole_cost: bool = True
     newest_first: bool = False
     bias: tuple[float, ...] = ()
 
@@ -108,8 +107,11 @@ class Replay:
         self.used_bytes = work.graph.given_bytes
         self.resident = [not movable for movable in work.movable]
         self.locks = [0] * tensors
+        # Of resident tensors: a lower bound on the cost of making them again, whether it may be
+        # less than the true cost, and their value by the weights, before the distance.
+        self.least_ns = [_NEVER] * tensors
+        self.stale = [False] * tensors
         self.value = [_NEVER] * tensors
-        self.dirty: dict[int, None] = {}
         self.next_use = list(work.first_use)
         self.use_cursor = [0] * tensors
         # The vectors that a choice looks at. `score` is infinite where a tensor may not go.
@@ -136,7 +138,7 @@ class Replay:
         if all(resident[t] for t in inputs[op]):
             return self._run(op, first=True)
         pending = [op]
-        self._lock(op)
+        self._lock(inputs[op])
         while pending:
             top = pending[-1]
             missing = [t for t in inputs[top] if not resident[t]]
@@ -146,12 +148,12 @@ class Replay:
                 if not self.work.recomputable[source] or self._is_hopeless():
                     return False
                 pending.append(source)
-                self._lock(source)
+                self._lock(inputs[source])
                 continue
             if not self._run(top, first=len(pending) == 1):
                 return False
             pending.pop()
-            self._unlock(top)
+            self._unlock(inputs[top])
         return True
 
     def _is_hopeless(self) -> bool:
@@ -163,18 +165,16 @@ class Replay:
     def _run(self, op: int, first: bool) -> bool:
         """Run one op whose inputs are there; False where there is no room for it."""
         work, resident = self.work, self.resident
+        made = [t for t in work.outputs[op] if not resident[t]]
         need = work.running_bytes[op]
         if not first:
             # A second run replaces outputs that are still there: they go before it.
-            for t in work.outputs[op]:
-                if resident[t]:
-                    resident[t] = False
-                    self.used_bytes -= work.sizes[t]
-                    self.score[t] = _NEVER
+            need -= sum(work.sizes[t] for t in work.outputs[op] if resident[t])
         if self.used_bytes + need > self.budget_bytes:
-            self._lock(op)
-            enough = self._make_room(op, need)
-            self._unlock(op)
+            held = work.inputs[op] if first else (*work.inputs[op], *work.outputs[op])
+            self._lock(held)
+            enough = self._make_room(need, held)
+            self._unlock(held)
             if not enough:
                 return False
         self.order.append(op)
@@ -182,15 +182,15 @@ class Replay:
             self.used_bytes += work.pinned_bytes[op]
         else:
             self.extra_ns += work.time_ns[op]
-        for t in work.outputs[op]:
-            if not resident[t]:
-                resident[t] = True
-                self.used_bytes += work.sizes[t]
-                self.dirty[t] = None
-                due = self.next_use[t]
-                self.due[t] = due if due < len(work.time_ns) else 2 * len(work.time_ns)
-                if not first:
-                    self._reprice_below(t)
+            self._cheapen_below(made, work.time_ns[op])
+        never = 2 * len(work.time_ns)
+        for t in made:
+            resident[t] = True
+            self.used_bytes += work.sizes[t]
+            due = self.next_use[t]
+            self.due[t] = due if 2 * due < never else never
+            # All inputs are there: making it again takes this op alone.
+            self._set_least(t, work.time_ns[op] if work.recomputable[op] else _NEVER, False)
         return True
 
     def _pass_use(self, t: int) -> None:
@@ -203,36 +203,35 @@ class Replay:
             return
         ops = len(self.work.time_ns)
         self.next_use[t], self.due[t] = ops, 2 * ops
-        if self.value[t] == _NEVER:
-            self.dirty[t] = None
+        if self.resident[t] and self.value[t] == _NEVER:
+            # What cannot be made again may go once nobody reads it.
+            self._set_least(t, 0.0, True)
 
-    def _lock(self, op: int) -> None:
-        for t in self.work.inputs[op]:
+    def _lock(self, tensors: Sequence[int]) -> None:
+        for t in tensors:
             self.locks[t] += 1
             self.score[t] = _NEVER
 
-    def _unlock(self, op: int) -> None:
-        for t in self.work.inputs[op]:
+    def _unlock(self, tensors: Sequence[int]) -> None:
+        for t in tensors:
             self.locks[t] -= 1
             if not self.locks[t] and self.resident[t]:
                 self.score[t] = self.value[t]
 
-    def _make_room(self, op: int, need: int) -> bool:
-        """Evict until `need` bytes fit beside what is resident."""
+    def _make_room(self, need: int, held: Sequence[int]) -> bool:
+        """Evict until `need` bytes fit beside what is resident; nothing of `held`."""
         gone: list[int] = []
         rechecked = False
         while self.used_bytes + need > self.budget_bytes:
             t = self._cheapest()
             if t < 0 and not rechecked:
                 rechecked = True
-                self.dirty.update(
-                    (u, None)
-                    for u, there in enumerate(self.resident)
-                    if there and self.work.movable[u] and self.value[u] == _NEVER
-                )
+                for u, there in enumerate(self.resident):
+                    if there and self.work.movable[u] and self.value[u] == _NEVER:
+                        self._set_least(u, 0.0, True)
                 continue
             if t < 0:
-                t = self._cheapest_locked(op)
+                t = self._cheapest_locked(held)
             if t < 0:
                 return False
             self._evict(t)
@@ -245,25 +244,23 @@ class Replay:
 
     def _cheapest(self) -> int:
         """Return the tensor to evict, or -1 where none may be."""
+        scores = self.score * self.nearness[self.due - self.now]
+        priced: set[int] = set()
         while True:
-            for t in self.dirty:
-                if self.resident[t]:
-                    self._reprice(t)
-            self.dirty.clear()
-            scores = self.score * self.nearness[self.due - self.now]
             t = int(scores.argmin())
             if scores[t] == _NEVER:
                 return -1
-            if self._cost_ns(t) < _NEVER or self._loss(t) < _NEVER:
+            if t in priced or (not self.stale[t] and self.least_ns[t] < _NEVER):
                 return t
-            self.value[t] = self.score[t] = _NEVER
+            self._price(t)
+            priced.add(t)
+            scores[t] = self.score[t] * self.nearness[self.due[t] - self.now]
 
-    def _cheapest_locked(self, op: int) -> int:
-        """Return the cheapest tensor that an outer pending op holds; it will be made again."""
-        needed = self.work.inputs[op]
+    def _cheapest_locked(self, held: Sequence[int]) -> int:
+        """Return the cheapest tensor that only outer pending ops hold; it is made again later."""
         best, chosen = _NEVER, -1
         for t, locks in enumerate(self.locks):
-            if not locks or not self.resident[t] or t in needed or self.value[t] >= best:
+            if not locks or not self.resident[t] or t in held or self.value[t] >= best:
                 continue
             if self._cost_ns(t) < _NEVER:
                 best, chosen = self.value[t], t
@@ -273,35 +270,54 @@ class Replay:
         self.resident[t] = False
         self.used_bytes -= self.work.sizes[t]
         self.score[t] = _NEVER
-        self._reprice_below(t)
+        for u in self._made_from([t]):
+            self.stale[u] = True
 
     def _readmit(self, t: int) -> None:
+        cost_ns = self._cost_ns(t)
         self.resident[t] = True
         self.used_bytes += self.work.sizes[t]
-        self.dirty[t] = None
-        self._reprice_below(t)
+        self._set_least(t, cost_ns, False)
+        self._cheapen_below([t], cost_ns)
 
-    def _reprice_below(self, t: int) -> None:
-        """Mark the resident tensors whose cost depends on whether `t` is there."""
-        work, resident, dirty = self.work, self.resident, self.dirty
-        stack, seen = [t], {t}
+    def _cheapen_below(self, made: Sequence[int], cost_ns: float) -> None:
+        """Take `cost_ns` off what is made from tensors that are there from now on."""
+        for u in self._made_from(made):
+            if self.least_ns[u] == _NEVER or cost_ns == _NEVER:
+                self._set_least(u, 0.0, True)
+            else:
+                self._set_least(u, max(0.0, self.least_ns[u] - cost_ns), self.stale[u])
+
+    def _made_from(self, tensors: Sequence[int]) -> list[int]:
+        """Return the resident tensors that are made from `tensors` by way of evicted ones."""
+        work, resident = self.work, self.resident
+        found: list[int] = []
+        stack, seen = list(tensors), set(tensors)
         while stack:
             for op in work.consumers[stack.pop()]:
                 if op >= self.now:
                     break
                 for u in work.outputs[op]:
-                    if resident[u]:
-                        dirty[u] = None
-                    elif u not in seen:
+                    if u not in seen:
                         seen.add(u)
-                        stack.append(u)
+                        (found if resident[u] else stack).append(u)
+        return found
 
-    def _reprice(self, t: int) -> None:
+    def _price(self, t: int) -> None:
+        """Find the true cost of making `t` again."""
         cost_ns = self._cost_ns(t)
-        if cost_ns < _NEVER:
-            value = (cost_ns + 1.0) ** self.weights.cost / self.divisor[t]
-        else:
-            value = self._loss(t)
+        self._set_least(t, cost_ns, False)
+        if cost_ns == _NEVER:
+            self.value[t] = self._loss(t)
+            self.score[t] = _NEVER if self.locks[t] else self.value[t]
+
+    def _set_least(self, t: int, least_ns: float, stale: bool) -> None:
+        self.least_ns[t], self.stale[t] = least_ns, stale
+        value = _NEVER
+        if least_ns < _NEVER:
+            value = (least_ns + 1.0) ** self.weights.cost / self.divisor[t]
+        elif self.next_use[t] == len(self.work.time_ns):
+            value = 0.0
         self.value[t] = value
         self.score[t] = _NEVER if self.locks[t] else value
 
