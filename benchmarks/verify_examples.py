@@ -41,7 +41,7 @@ def main() -> int:
     for name in names:
         rows += _in_own_process(name, options)
         _print(rows[-1:] if len(rows) > 1 else rows)
-    Console().print(_table(rows))
+    Console(width=120).print(_table(rows))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 0 if all(row.get("holds") for row in rows) else 1
