@@ -67,7 +67,7 @@ class Greedy:
 
 def _replays(graph: Graph) -> int:
     reads = sum(len(op.inputs) for op in graph.ops)
-    return max(16, min(2000, 20 * len(graph.ops), 400_000 // (1 + len(graph.ops) + reads)))
+    return max(32, min(2000, 20 * len(graph.ops), 400_000 // (1 + len(graph.ops) + reads)))
 
 
 class _Portfolio:
@@ -101,10 +101,13 @@ class _Portfolio:
         rng, best = self.rng, self.best_weights
         spread = rng.choice((0.0, 0.1, 0.3, 0.6))
         bias = [rng.lognormvariate(0.0, spread) for _ in self.work.sizes]
-        if self.best and rng.random() < 0.5:
-            lean = rng.choice((0.3, 0.1, 0.03))
-            for t in recomputed_tensors(self.work, self.best):
-                bias[t] *= lean
+        if self.best and rng.random() < 0.7:
+            lean = rng.choice((0.3, 0.1, 0.03, 0.01))
+            swap = rng.choice((0.0, 0.05, 0.15))
+            recomputed = recomputed_tensors(self.work, self.best)
+            for t in range(len(bias)):
+                if (t in recomputed) != (rng.random() < swap):
+                    bias[t] *= lean
             return Weights(
                 cost=best.cost * rng.uniform(0.8, 1.25),
                 nbytes=best.nbytes * rng.uniform(0.8, 1.25),
@@ -117,7 +120,7 @@ class _Portfolio:
             cost=rng.uniform(0.2, 1.6),
             nbytes=rng.uniform(0.2, 1.6),
             distance=rng.choice((0.0, 0.5, 1.0, 1.0, 2.0, 4.0)),
-            dead_first=rng.random() < 0.7,
+            dead_first=rng.random() < 0.85,
             newest_first=rng.random() < 0.5,
             bias=tuple(bias),
         )
