@@ -24,10 +24,6 @@ from memplan.graph_capture.module_path import dotted_name
 from memplan.planner.plan import Plan
 
 
-class PlannedOnly(BaseException):
-    """Raised in place of running a step while `Backend.plan_only` is set."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStep:
     """One captured step with its plan and the graphs that run it."""
@@ -37,20 +33,32 @@ class PlannedStep:
     graphs: StepGraphs
 
 
+class PlannedOnly(BaseException):
+    """Raised in place of running a step while `Backend.plan_only` is set.
+
+    It may also be raised by `Backend.plan_for`, to stop once a plan is made.
+
+    Attributes:
+        step: The planned step; None where gradients are off, so that there is nothing to plan.
+    """
+
+    def __init__(self, step: PlannedStep | None = None) -> None:
+        super().__init__()
+        self.step = step
+
+
 class Backend:
     """Plans each joint graph that Dynamo captures.
 
     Attributes:
         plan_for: Makes the plan of a joint graph.
         steps: What was planned so far, in order.
-        captured: How many joint graphs came in so far.
         plan_only: While set, a compiled step raises `PlannedOnly` instead of running.
     """
 
     def __init__(self, plan_for: Callable[[JointGraph], Plan]) -> None:
         self.plan_for = plan_for
         self.steps: list[PlannedStep] = []
-        self.captured = 0
         self.plan_only = False
 
     def __call__(
@@ -66,7 +74,6 @@ class Backend:
             num_fwd_outputs: int,
             **_options: object,
         ) -> tuple[fx.GraphModule, fx.GraphModule]:
-            self.captured += 1
             joint = read_joint(joint_module, num_fwd_outputs, given)
             plan = self.plan_for(joint)
             joint = joint.with_graph(plan.graph)
@@ -75,9 +82,9 @@ class Backend:
             return graphs.forward, graphs.backward
 
         compile_graph = aot_autograd(
-            fw_compiler=self._compile_forward,
+            fw_compiler=lambda graph, inputs: self._compile(graph, inputs, self.steps[-1]),
             bw_compiler=boxed_nop,
-            inference_compiler=self._compile_forward,
+            inference_compiler=lambda graph, inputs: self._compile(graph, inputs, None),
             partition_fn=partition,
             keep_inference_input_mutations=True,
         )
@@ -86,15 +93,16 @@ class Backend:
             compiled: Callable[..., Any] = compile_graph(module, example_inputs)
         return compiled
 
-    def _compile_forward(
-        self, module: fx.GraphModule, example_inputs: Sequence[torch.Tensor]
+    def _compile(
+        self, graph: fx.GraphModule, inputs: Sequence[torch.Tensor], step: PlannedStep | None
     ) -> Callable[..., Any]:
-        run = boxed_nop(module, list(example_inputs))
+        """Return what runs a forward graph; `step` is the step that it begins, if it does."""
+        run = boxed_nop(graph, list(inputs))
 
         def run_unless_planning(args: list[Any]) -> Any:
             if self.plan_only:
                 args.clear()
-                raise PlannedOnly
+                raise PlannedOnly(step)
             return run(args)
 
         run_unless_planning._boxed_call = True  # type: ignore[attr-defined]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,17 @@ from torch import fx, nn
 
 from memplan.codegen.artifacts import save_step
 from memplan.codegen.backend import Backend, PlannedOnly, PlannedStep
+from memplan.codegen.capture_errors import capture_error
 from memplan.errors import CaptureError, MemplanError
 from memplan.planner.plan import Plan
 
 # Each new input shape is one more entry in Dynamo's cache, and one more plan.
 _MOST_PLANS = 64
+
+NO_BACKWARD = (
+    "there is no backward pass to plan: nothing that the model returns depends on anything that "
+    "requires a gradient, or gradients are switched off"
+)
 
 
 class OptimizedModule(nn.Module):
@@ -56,10 +62,11 @@ class OptimizedModule(nn.Module):
         with torch._dynamo.config.patch(recompile_limit=_MOST_PLANS):
             try:
                 return self._run(*args, **kwargs)
-            except torch._dynamo.exc.BackendCompilerFailed as failure:
-                raise _cause(failure) from failure.__cause__
-            except torch._dynamo.exc.TorchDynamoException as failure:
-                raise CaptureError(_explain(failure)) from failure
+            except Exception as failure:
+                error = capture_error(failure)
+                if error is None:
+                    raise
+                raise error.with_traceback(None) from None
 
     def plan_for(self, *args: Any, **kwargs: Any) -> PlannedStep:
         """Capture and plan the step for these inputs without running it.
@@ -68,28 +75,10 @@ class OptimizedModule(nn.Module):
             CaptureError: The model cannot be traced, or nothing in it requires a gradient.
             InfeasibleBudget: No plan fits the budget.
         """
-        self.capture(*args, **kwargs)
-        return self._latest()
-
-    def capture(self, *args: Any, **kwargs: Any) -> None:
-        """Have the backend see the step for these inputs, without running it.
-
-        Raises:
-            CaptureError: The model cannot be traced, or nothing in it requires a gradient.
-        """
-        captured = self._backend.captured
-        self._backend.plan_only = True
-        try:
-            self(*args, **kwargs)
-        except PlannedOnly:
-            pass
-        finally:
-            self._backend.plan_only = False
-        if self._backend.captured == captured:
-            raise CaptureError(
-                "there is no backward pass to plan: nothing that the model returns depends on "
-                "anything that requires a gradient, or gradients are switched off"
-            )
+        planned = run_until_planned(self, args, kwargs)
+        if planned is None:
+            raise CaptureError(NO_BACKWARD)
+        return planned
 
     @property
     def steps(self) -> tuple[PlannedStep, ...]:
@@ -137,6 +126,28 @@ class OptimizedModule(nn.Module):
         return self._backend.steps[-1]
 
 
+def run_until_planned(
+    module: OptimizedModule, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> PlannedStep | None:
+    """Do what a call does up to where the planned step would start, and return that step.
+
+    Returns:
+        None where there is no backward pass, so that there was nothing to plan.
+
+    Raises:
+        CaptureError: The model cannot be traced.
+        InfeasibleBudget: No plan fits the budget.
+    """
+    module._backend.plan_only = True
+    try:
+        module.forward(*args, **kwargs)
+    except PlannedOnly as reached:
+        return reached.step
+    finally:
+        module._backend.plan_only = False
+    return None
+
+
 def _with_own_code(step: Callable[..., Any]) -> Callable[..., Any]:
     """Return a copy whose code object is new: Dynamo keeps its cache and limits by code object."""
     assert isinstance(step, types.FunctionType)
@@ -145,17 +156,3 @@ def _with_own_code(step: Callable[..., Any]) -> Callable[..., Any]:
     )
     copy.__kwdefaults__ = step.__kwdefaults__
     return copy
-
-
-def _cause(failure: torch._dynamo.exc.BackendCompilerFailed) -> MemplanError:
-    inner = failure.inner_exception
-    return inner if isinstance(inner, MemplanError) else CaptureError(_first_line(inner))
-
-
-def _explain(failure: torch._dynamo.exc.TorchDynamoException) -> str:
-    return f"the model cannot be captured as one graph: {_first_line(failure)}"
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

@@ -32,6 +32,11 @@ def step_function(model: nn.Module, loss: Callable[..., Any] | None) -> Callable
 
     def step_with_loss(*args: Any, **kwargs: Any) -> Any:
         split = len(args) - extra
+        if split < 0 or not (split or kwargs):
+            raise TypeError(
+                f"the step is given {len(args)} input(s); the loss takes the last {extra}, which "
+                "leaves none for the model"
+            )
         return loss(model(*args[:split], **kwargs), *args[split:])
 
     return step_with_loss
