@@ -98,32 +98,27 @@ def verify_one(name: str, budgets: list[str], options: argparse.Namespace) -> li
 
 
 def _compile(file: Any, budget: str, options: argparse.Namespace) -> tuple[Any, str]:
+    """Return the module and the budget it was made for, in words: what was asked, or `min`."""
     import memplan
 
-    settings = {"loss": file.loss, "optimizer": file.optimizer, "solver": options.solver}
+    def at(bytes_or_text: int | str) -> Any:
+        return memplan.compile(
+            file.model,
+            file.args,
+            file.kwargs,
+            budget=bytes_or_text,
+            loss=file.loss,
+            optimizer=file.optimizer,
+            solver=options.solver,
+            time_limit=options.time_limit,
+        )
+
     try:
-        module = memplan.compile(
-            file.model,
-            file.args,
-            file.kwargs,
-            budget=budget,
-            time_limit=options.time_limit,
-            **settings,
-        )
+        return at(budget), budget
     except memplan.InfeasibleBudget as error:
-        least = error.feasible_bytes
-        if least is None:
+        if error.feasible_bytes is None:
             raise
-        module = memplan.compile(
-            file.model,
-            file.args,
-            file.kwargs,
-            budget=least,
-            time_limit=options.time_limit,
-            **settings,
-        )
-        return module, "min"
-    return module, budget
+        return at(error.feasible_bytes), "min"
 
 
 def _in_own_process(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
