@@ -45,7 +45,11 @@ def step_function(model: nn.Module, loss: Callable[..., Any] | None) -> Callable
 def _required_after_first(loss: Callable[..., Any]) -> int:
     called = loss.forward if isinstance(loss, nn.Module) else loss
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(called).parameters.values()
+    try:
+        parameters = inspect.signature(called).parameters.values()
+    except ValueError:
+        # Built-in functions such as torch.sum have none; they are given the output alone.
+        return 0
     positional = [p for p in parameters if p.kind in kinds]
     if not positional:
         raise UsageError("the loss must take the model's output as its first argument")
