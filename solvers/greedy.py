@@ -78,23 +78,27 @@ class _Portfolio:
         self.work = Workload(problem.graph)
         self.best: tuple[int, ...] = ()
         self.best_extra_ns: int | None = None
+        self.best_raw_ns = 0
+        """Its extra time before pruning."""
         self.best_weights = Weights()
         self.pruned: set[tuple[int, ...]] = set()
 
     def replay(self, k: int) -> None:
         """Try once more; `k` counts the tries."""
         weights = _FIRST[k] if k < len(_FIRST) else self._weights()
-        # Pruning gains a few per cent at most: what is far above the best cannot come first.
-        most = float("inf") if self.best_extra_ns is None else 1.25 * self.best_extra_ns
+        # What is far above the best, even before it was pruned, hardly comes first.
+        most = float("inf") if self.best_extra_ns is None else 1.25 * self.best_raw_ns
         sequence = Replay(self.work, self.problem.budget_bytes, weights, most, self.deadline).run()
         if sequence is None or sequence in self.pruned:
             return
         self.pruned.add(sequence)
         graph = self.problem.graph
+        raw_ns = sum(graph.ops[op].time_ns for op in sequence) - graph.time_ns
         sequence = prune(graph, sequence, self.problem.budget_bytes)
         extra_ns = sum(graph.ops[op].time_ns for op in sequence) - graph.time_ns
         if self.best_extra_ns is None or extra_ns < self.best_extra_ns:
             self.best, self.best_extra_ns, self.best_weights = sequence, extra_ns, weights
+            self.best_raw_ns = raw_ns
 
     def _weights(self) -> Weights:
         """Draw the next weights: afresh, or near the best ones and leaning to its plan."""
