@@ -19,7 +19,8 @@ def step_function(model: nn.Module, loss: Callable[..., Any] | None) -> Callable
     and the model gets the others.
 
     Raises:
-        UsageError: The loss takes no positional argument.
+        UsageError: The loss takes no positional argument, or is no function or module whose
+            arguments can be told.
     """
     if loss is None:
 
@@ -45,6 +46,8 @@ def step_function(model: nn.Module, loss: Callable[..., Any] | None) -> Callable
 def _required_after_first(loss: Callable[..., Any]) -> int:
     called = loss.forward if isinstance(loss, nn.Module) else loss
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if isinstance(loss, type):
+        raise UsageError(f"the loss is a class; make one of it, as in loss={loss.__name__}()")
     try:
         parameters = inspect.signature(called).parameters.values()
     except ValueError:

@@ -29,8 +29,10 @@ def read_graph(path: str | Path) -> Graph:
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the graph file {str(path)!r}: {error}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read the graph file {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"cannot read the graph file {path}: it is not text") from None
     try:
         content = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:

@@ -40,8 +40,8 @@ def user_line(frames: Iterable[FrameSummary]) -> str:
         The line; empty where there are no frames.
     """
     candidates = [f for f in frames if not f.filename.startswith((*_OWN, *_GENERATED))]
-    for is_wanted in (_is_user, _is_outside_torch, lambda frame: True):
-        wanted = [frame for frame in candidates if is_wanted(frame)]
+    for is_wanted in (is_users_file, _is_outside_torch, bool):
+        wanted = [frame for frame in candidates if is_wanted(frame.filename)]
         if wanted:
             return _described(wanted[-1])
     return ""
@@ -55,14 +55,19 @@ def frames_in(text: str) -> Sequence[FrameSummary]:
     ]
 
 
-def _is_user(frame: FrameSummary) -> bool:
-    return _is_outside_torch(frame) and not _INSTALLED.search(frame.filename)
+def is_users_file(filename: str) -> bool:
+    """Whether a file is neither memplan's, nor Python's, nor that of an installed package."""
+    return (
+        not filename.startswith((*_OWN, *_GENERATED))
+        and _is_outside_torch(filename)
+        and not _INSTALLED.search(filename)
+    )
 
 
-def _is_outside_torch(frame: FrameSummary) -> bool:
-    if frame.filename.startswith(_STANDARD) and not _INSTALLED.search(frame.filename):
+def _is_outside_torch(filename: str) -> bool:
+    if filename.startswith(_STANDARD) and not _INSTALLED.search(filename):
         return False
-    return not frame.filename.startswith(_TORCH)
+    return not filename.startswith(_TORCH)
 
 
 def _described(frame: FrameSummary) -> str:
