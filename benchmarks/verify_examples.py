@@ -100,6 +100,7 @@ def verify_one(name: str, budgets: list[str], options: argparse.Namespace) -> li
 def _compile(file: Any, budget: str, options: argparse.Namespace) -> tuple[Any, str]:
     """Return the module and the budget it was made for, in words: what was asked, or `min`."""
     import memplan
+    from memplan.errors import SolverStopped
 
     def at(bytes_or_text: int | str) -> Any:
         return memplan.compile(
@@ -115,7 +116,7 @@ def _compile(file: Any, budget: str, options: argparse.Namespace) -> tuple[Any, 
 
     try:
         return at(budget), budget
-    except memplan.InfeasibleBudget as error:
+    except (memplan.InfeasibleBudget, SolverStopped) as error:
         if error.feasible_bytes is None:
             raise
         return at(error.feasible_bytes), "min"
