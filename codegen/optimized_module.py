@@ -59,7 +59,7 @@ class OptimizedModule(nn.Module):
             CaptureError: The model cannot be traced as one graph for these inputs.
             InfeasibleBudget: No plan for these inputs fits the budget.
         """
-        with torch._dynamo.config.patch(recompile_limit=_MOST_PLANS, allow_rnn=True):
+        with torch._dynamo.config.patch(recompile_limit=_MOST_PLANS):
             try:
                 return self._run(*args, **kwargs)
             except Exception as failure:

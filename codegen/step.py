@@ -51,9 +51,8 @@ def _required_after_first(loss: Callable[..., Any]) -> int:
     try:
         parameters = inspect.signature(called).parameters.values()
     except ValueError:
-        raise UsageError(
-            f"the inputs of the loss {called!r} cannot be told; wrap it in a function of your own"
-        ) from None
+        # Built-in functions such as torch.sum have none; they are given the output alone.
+        return 0
     positional = [p for p in parameters if p.kind in kinds]
     if not positional:
         raise UsageError("the loss must take the model's output as its first argument")

@@ -116,11 +116,15 @@ def _trace_graph(content: dict[str, Any], stem: str) -> Graph:
                 time_ns=time_ns,
             )
         )
+    _check_producers(rows, ops)
+    return Graph(name=str(content.get("title", stem)), ops=tuple(ops), tensors=tuple(tensors))
+
+
+def _check_producers(rows: list[Any], ops: list[Op]) -> None:
     made = {(t, j) for j, op in enumerate(ops) for t in op.outputs}
     for i, (_, source) in enumerate(rows):
         if source >= 0 and (i, source) not in made:
             raise InvalidGraph(f"storage {i} names op {source}, which does not make it")
-    return Graph(name=str(content.get("title", stem)), ops=tuple(ops), tensors=tuple(tensors))
 
 
 def _trace_tensor(i: int, row: Any, kept: bool) -> Tensor:

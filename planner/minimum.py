@@ -13,8 +13,8 @@ from memplan.planner.schedule import Schedule, schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import load_solver
 
-_TO_FIRST: dict[str, dict[str, Any]] = {"greedy": {"first_found": True}}
-"""Options that make a solver stop at its first schedule, which is enough here."""
+_TO_FIRST: dict[str, dict[str, Any]] = {"greedy": {"first_found": True, "replays": 24}}
+"""Options that make a solver stop at its first schedule, or soon without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

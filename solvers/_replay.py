@@ -100,7 +100,7 @@ class Replay:
         self.budget_bytes = budget_bytes
         self.most_extra_ns, self.deadline = most_extra_ns, deadline
         ops, tensors = len(work.time_ns), len(work.sizes)
-        self.most_runs = 8 * ops + 1000
+        self.most_runs = 10 * ops + 50
         self.now = 0
         self.order: list[int] = []
         self.extra_ns = 0

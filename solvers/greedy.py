@@ -67,7 +67,7 @@ class Greedy:
 
 def _replays(graph: Graph) -> int:
     reads = sum(len(op.inputs) for op in graph.ops)
-    return max(16, min(2000, 20 * len(graph.ops), 400_000 // (1 + len(graph.ops) + reads)))
+    return max(32, min(2000, 20 * len(graph.ops), 400_000 // (1 + len(graph.ops) + reads)))
 
 
 class _Portfolio:
@@ -78,33 +78,40 @@ class _Portfolio:
         self.work = Workload(problem.graph)
         self.best: tuple[int, ...] = ()
         self.best_extra_ns: int | None = None
+        self.best_raw_ns = 0
+        """Its extra time before pruning."""
         self.best_weights = Weights()
         self.pruned: set[tuple[int, ...]] = set()
 
     def replay(self, k: int) -> None:
         """Try once more; `k` counts the tries."""
         weights = _FIRST[k] if k < len(_FIRST) else self._weights()
-        # Pruning gains a few per cent at most: what is far above the best cannot come first.
-        most = float("inf") if self.best_extra_ns is None else 1.25 * self.best_extra_ns
+        # What is far above the best, even before it was pruned, hardly comes first.
+        most = float("inf") if self.best_extra_ns is None else 1.25 * self.best_raw_ns
         sequence = Replay(self.work, self.problem.budget_bytes, weights, most, self.deadline).run()
         if sequence is None or sequence in self.pruned:
             return
         self.pruned.add(sequence)
         graph = self.problem.graph
+        raw_ns = sum(graph.ops[op].time_ns for op in sequence) - graph.time_ns
         sequence = prune(graph, sequence, self.problem.budget_bytes)
         extra_ns = sum(graph.ops[op].time_ns for op in sequence) - graph.time_ns
         if self.best_extra_ns is None or extra_ns < self.best_extra_ns:
             self.best, self.best_extra_ns, self.best_weights = sequence, extra_ns, weights
+            self.best_raw_ns = raw_ns
 
     def _weights(self) -> Weights:
         """Draw the next weights: afresh, or near the best ones and leaning to its plan."""
         rng, best = self.rng, self.best_weights
         spread = rng.choice((0.0, 0.1, 0.3, 0.6))
         bias = [rng.lognormvariate(0.0, spread) for _ in self.work.sizes]
-        if self.best and rng.random() < 0.5:
-            lean = rng.choice((0.3, 0.1, 0.03))
-            for t in recomputed_tensors(self.work, self.best):
-                bias[t] *= lean
+        if self.best and rng.random() < 0.7:
+            lean = rng.choice((0.3, 0.1, 0.03, 0.01))
+            swap = rng.choice((0.0, 0.05, 0.15))
+            recomputed = recomputed_tensors(self.work, self.best)
+            for t in range(len(bias)):
+                if (t in recomputed) != (rng.random() < swap):
+                    bias[t] *= lean
             return Weights(
                 cost=best.cost * rng.uniform(0.8, 1.25),
                 nbytes=best.nbytes * rng.uniform(0.8, 1.25),
@@ -117,7 +124,7 @@ class _Portfolio:
             cost=rng.uniform(0.2, 1.6),
             nbytes=rng.uniform(0.2, 1.6),
             distance=rng.choice((0.0, 0.5, 1.0, 1.0, 2.0, 4.0)),
-            dead_first=rng.random() < 0.7,
+            dead_first=rng.random() < 0.85,
             newest_first=rng.random() < 0.5,
             bias=tuple(bias),
         )

@@ -121,6 +121,17 @@ def test_decisions_are_nodes() -> None:
     assert "run_with_rng_state" in module.backward_graph.code
 
 
+def test_generated_code(golden: Callable[[str], None]) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Dropout(0.5), torch.nn.Linear(4, 1)
+    )
+    backend = Backend(planner(model, lambda graph: keep_every(graph, 1000)))
+    module = OptimizedModule(model, step_function(model, torch.sum), backend)
+    module.plan_for(torch.randn(2, 4))
+    golden(f"{module.forward_graph.code.strip()}\n\n{module.backward_graph.code.strip()}\n")
+
+
 def test_without_replay_of_the_generator_gradients_would_differ(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
