@@ -35,7 +35,7 @@ from memplan.planner.pipeline import make_plan
 from memplan.planner.plan import Plan
 from memplan.planner.problem import Limits
 from memplan.planner.solver import load_solver
-from memplan.units import parse_budget
+from memplan.units import format_bytes, parse_budget
 
 ProfileKind: TypeAlias = Literal["measured", "analytic"]
 OptimizerLike: TypeAlias = str | MakeOptimizer | torch.optim.Optimizer
@@ -274,9 +274,19 @@ def _planner(
         graph = pricer(joint)
         if progress is not None:
             progress("solving", 0, 0)
-        return make_plan(graph, budget, solver=solver, limits=limits)
+        plan = make_plan(graph, budget, solver=solver, limits=limits)
+        return _with_device_note(plan, pricer.device)
 
     return plan_step
+
+
+def _with_device_note(plan: Plan, device: Device) -> Plan:
+    """Say so where the plan fits the budget but not the device."""
+    if plan.planned_peak_bytes <= device.memory_bytes:
+        return plan
+    needs, has = format_bytes(plan.planned_peak_bytes), format_bytes(device.memory_bytes)
+    note = f"The planned step takes {needs}, but {device.name} has {has}."
+    return replace(plan, notes=(*plan.notes, note))
 
 
 def _at_joint_graph(
