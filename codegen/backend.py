@@ -16,8 +16,10 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._inductor import config as inductor_config
+from torch.utils import _pytree as pytree
 
 from memplan.codegen.emit import StepGraphs, emit
+from memplan.graph_capture.annotate import with_unused_state
 from memplan.graph_capture.graph import Kind
 from memplan.graph_capture.joint import GivenInput, JointGraph, read_joint
 from memplan.graph_capture.module_path import dotted_name
@@ -31,6 +33,9 @@ class PlannedStep:
     joint: JointGraph
     plan: Plan
     graphs: StepGraphs
+
+
+UNREAD_INPUTS = "inputs_not_read"
 
 
 class PlannedOnly(BaseException):
@@ -53,6 +58,8 @@ class Backend:
     Attributes:
         plan_for: Makes the plan of a joint graph.
         steps: What was planned so far, in order.
+        inputs: What the running call was given; the tracer leaves out what the step does not
+            read, but it is on the device all the same.
         plan_only: While set, a compiled step raises `PlannedOnly` instead of running.
     """
 
@@ -60,12 +67,14 @@ class Backend:
         self.plan_for = plan_for
         self.steps: list[PlannedStep] = []
         self.plan_only = False
+        self.inputs: tuple[Any, ...] = ()
 
     def __call__(
         self, module: fx.GraphModule, example_inputs: list[torch.Tensor]
     ) -> Callable[..., Any]:
         """Compile one graph of Dynamo's."""
         given = _given_inputs(module)
+        unread_bytes = _unread_bytes(self.inputs, module)
 
         def partition(
             joint_module: fx.GraphModule,
@@ -75,6 +84,9 @@ class Backend:
             **_options: object,
         ) -> tuple[fx.GraphModule, fx.GraphModule]:
             joint = read_joint(joint_module, num_fwd_outputs, given)
+            if unread_bytes:
+                extra = {UNREAD_INPUTS: (Kind.INPUT, unread_bytes)}
+                joint = joint.with_graph(with_unused_state(joint.graph, extra))
             plan = self.plan_for(joint)
             joint = joint.with_graph(plan.graph)
             graphs = emit(joint, plan.schedule)
@@ -93,6 +105,16 @@ class Backend:
             compiled: Callable[..., Any] = compile_graph(module, example_inputs)
         return compiled
 
+    def fresh(self) -> Backend:
+        """Return a backend that has captured nothing yet, but knows the plans of this one."""
+        known = {step.joint.digest: step.plan for step in self.steps}
+        plan_anew = self.plan_for
+
+        def plan_for(joint: JointGraph) -> Plan:
+            return known.get(joint.digest) or plan_anew(joint)
+
+        return Backend(plan_for)
+
     def _compile(
         self, graph: fx.GraphModule, inputs: Sequence[torch.Tensor], step: PlannedStep | None
     ) -> Callable[..., Any]:
@@ -107,6 +129,21 @@ class Backend:
 
         run_unless_planning._boxed_call = True  # type: ignore[attr-defined]
         return run_unless_planning
+
+
+def _unread_bytes(inputs: tuple[Any, ...], module: fx.GraphModule) -> int:
+    """Return the bytes of the caller's tensors that the tracer left out of the graph."""
+    read: set[int] = set()
+    for node in module.graph.find_nodes(op="placeholder"):
+        example = node.meta["grapharg"].example if "grapharg" in node.meta else None
+        if isinstance(example, torch.Tensor):
+            read.add(example.untyped_storage()._cdata)
+    given = {
+        tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes()
+        for tensor in pytree.tree_leaves(inputs)
+        if isinstance(tensor, torch.Tensor)
+    }
+    return sum(nbytes for storage, nbytes in given.items() if storage not in read)
 
 
 def _given_inputs(module: fx.GraphModule) -> list[GivenInput]:

@@ -15,7 +15,6 @@ from torch import nn
 from memplan.codegen.artifacts import PLAN_FILE
 from memplan.codegen.backend import Backend, PlannedOnly
 from memplan.codegen.optimized_module import NO_BACKWARD, OptimizedModule, run_until_planned
-from memplan.codegen.step import step_function
 from memplan.errors import CaptureError, PlanMismatch, UsageError
 from memplan.graph_capture.analytic_profiler import AnalyticProfiler
 from memplan.graph_capture.annotate import (
@@ -91,7 +90,7 @@ def compile(
     planner = _planner(
         model, budget, loss, optimizer, solver, device, profile, time_limit, progress
     )
-    module = OptimizedModule(model, step_function(model, loss), Backend(planner))
+    module = OptimizedModule(model, loss, Backend(planner))
     module.plan_for(*_as_args(args), **(kwargs or {}))
     return module
 
@@ -185,7 +184,7 @@ def load(folder: str | Path, model: nn.Module, *, loss: Loss | None = None) -> O
     """
     saved = Plan.load(Path(folder) / PLAN_FILE)
     _check_parameters(saved.graph, model)
-    return OptimizedModule(model, step_function(model, loss), Backend(lambda joint: saved))
+    return OptimizedModule(model, loss, Backend(lambda joint: saved))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,7 +303,7 @@ def _at_joint_graph(
         made.append(use(joint))
         raise PlannedOnly
 
-    module = OptimizedModule(model, step_function(model, loss), Backend(use_and_stop))
+    module = OptimizedModule(model, loss, Backend(use_and_stop))
     run_until_planned(module, _as_args(args), kwargs or {})
     if not made:
         raise CaptureError(NO_BACKWARD)

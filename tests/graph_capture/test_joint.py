@@ -8,7 +8,6 @@ from torch import nn
 
 from memplan.codegen.backend import Backend, PlannedOnly
 from memplan.codegen.optimized_module import OptimizedModule, run_until_planned
-from memplan.codegen.step import step_function
 from memplan.errors import PlanMismatch
 from memplan.graph_capture.graph import Graph, Kind, Op, Phase
 from memplan.graph_capture.joint import BOUNDARY, JointGraph
@@ -25,7 +24,7 @@ def read(model: nn.Module, *args: torch.Tensor) -> JointGraph:
         raise PlannedOnly
 
     torch._dynamo.reset()
-    run_until_planned(OptimizedModule(model, step_function(model, None), Backend(stop)), args, {})
+    run_until_planned(OptimizedModule(model, None, Backend(stop)), args, {})
     return found[0]
 
 
