@@ -133,7 +133,7 @@ def _solve_highs(
         parallel="on" if threads > 1 else "off",
     )
     # PuLP has no warm start for HiGHS: build with it, then hand the point over ourselves.
-    with _no_stdout():
+    with no_stdout():
         solver.createAndConfigureSolver(model)
     solver.buildSolverModel(model)
     highs = model.solverModel
@@ -160,7 +160,7 @@ def _solve_highs(
 
 
 @contextmanager
-def _no_stdout() -> Iterator[None]:
+def no_stdout() -> Iterator[None]:
     """Silence file descriptor 1: HiGHS greets from C++ before any option can forbid it."""
     sys.stdout.flush()
     saved = os.dup(1)

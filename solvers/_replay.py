@@ -94,13 +94,13 @@ class Replay:
         budget_bytes: int,
         weights: Weights,
         most_extra_ns: float,
+        most_runs: int,
         deadline: float,
     ) -> None:
         self.work, self.weights = work, weights
         self.budget_bytes = budget_bytes
-        self.most_extra_ns, self.deadline = most_extra_ns, deadline
+        self.most_extra_ns, self.most_runs, self.deadline = most_extra_ns, most_runs, deadline
         ops, tensors = len(work.time_ns), len(work.sizes)
-        self.most_runs = 10 * ops + 50
         self.now = 0
         self.order: list[int] = []
         self.extra_ns = 0
@@ -160,7 +160,7 @@ class Replay:
         """Whether this run costs too much already, goes in circles, or time is over."""
         if self.extra_ns > self.most_extra_ns or len(self.order) > self.most_runs:
             return True
-        return len(self.order) % 16 == 0 and time.monotonic() > self.deadline
+        return time.monotonic() > self.deadline
 
     def _run(self, op: int, first: bool) -> bool:
         """Run one op whose inputs are there; False where there is no room for it."""
@@ -223,6 +223,8 @@ class Replay:
         gone: list[int] = []
         rechecked = False
         while self.used_bytes + need > self.budget_bytes:
+            if time.monotonic() > self.deadline:
+                return False
             t = self._cheapest()
             if t < 0 and not rechecked:
                 rechecked = True

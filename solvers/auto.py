@@ -2,8 +2,8 @@
 
 Source: none; the pipeline of this project.
 Deviations: none.
-Exact?: Where a stage proves it: keep-all where everything fits, Checkmate's bound on small
-    graphs.
+Exact?: Where the bound meets the schedule. The bound is that of the relaxation (`_relaxation`) or,
+    on small graphs, of the stage model as well.
 Complexity: That of its stages, within the time limit.
 """
 
@@ -14,64 +14,138 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from memplan.planner.limits import below_limit
+from memplan.planner.polish import polish
 from memplan.planner.problem import Limits, Problem
+from memplan.planner.schedule import Schedule, schedule_of, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver
+from memplan.solvers._proof import Proof, prove
 
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """keep-all, then greedy, then, on small graphs, Checkmate.
+    """keep-all, the relaxation, greedy replays that follow it, and a MILP.
+
+    On small graphs the MILP is Checkmate's, on others the windowed one.
 
     Attributes:
         exact_ops: Graphs of up to this many ops go to Checkmate.
+        gap: No further stage starts once a schedule is proven within this share of the bound.
     """
 
     name: ClassVar[str] = "auto"
     kind: ClassVar[str] = "heuristic"
-    source: ClassVar[str] = "keep-all, greedy, and Checkmate on small graphs"
+    source: ClassVar[str] = "keep-all, a relaxation, greedy replays led by it, then a MILP"
 
     exact_ops: int = 150
+    gap: float = 0.002
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
-        """Return the best of all stages."""
+        """Return the best of all stages; on Ctrl-C, of those so far if there is a schedule."""
         if refusal := below_limit(problem):
             return refusal
-        began = time.monotonic()
         plain = load_solver("keep-all").solve(problem, limits)
         if plain.status is Status.OPTIMAL:
             return plain
-        small = len(problem.graph.ops) <= self.exact_ops
-        share = 0.4 if small else 1.0
-        greedy = load_solver("greedy").solve(problem, _within(limits, share * limits.time_s))
-        left_s = limits.time_s - (time.monotonic() - began)
-        if greedy.status is Status.OPTIMAL or not small or left_s <= 0:
-            return greedy
-        exact = load_solver("checkmate", start=greedy.schedule).solve(
-            problem, _within(limits, left_s)
+        run = _Run(problem, limits, self.gap)
+        try:
+            self._stages(run)
+        except KeyboardInterrupt:
+            if run.best is None:
+                raise
+        return run.solution()
+
+    def _stages(self, run: _Run) -> None:
+        if not run.prove(share=0.2) or run.is_done():
+            return
+        run.stage("greedy", 0.4, lean=run.lean, goal_ns=run.goal_ns)
+        if run.is_done():
+            return
+        small = len(run.problem.graph.ops) <= self.exact_ops
+        run.stage("checkmate" if small else "windowed", 1.0, start=run.best)
+
+
+class _Run:
+    """The best schedule and bounds of the stages so far."""
+
+    def __init__(self, problem: Problem, limits: Limits, gap: float) -> None:
+        self.problem, self.limits, self.gap = problem, limits, gap
+        self.deadline = time.monotonic() + limits.time_s
+        self.best: Schedule | None = None
+        self.best_ns = float("inf")
+        self.bound_ns = problem.graph.time_ns
+        self.model_bound_ns: int | None = None
+        self.refusal: Solution | None = None
+        self.lean: tuple[float, ...] = ()
+        self.reasons: list[str] = []
+        self.stats: dict[str, float] = {}
+
+    @property
+    def goal_ns(self) -> int:
+        """A schedule as fast as this is good enough."""
+        return int(self.bound_ns * (1 + self.gap))
+
+    def is_done(self) -> bool:
+        """Whether the gap is closed, a proof says that nothing fits, or time is over."""
+        near = self.best_ns <= self.goal_ns
+        return near or self.refusal is not None or time.monotonic() >= self.deadline
+
+    def _within(self, share: float) -> Limits:
+        left_s = max(0.0, self.deadline - time.monotonic())
+        time_s = min(left_s, share * self.limits.time_s)
+        return Limits(time_s=time_s, seed=self.limits.seed, threads=self.limits.threads)
+
+    def prove(self, share: float) -> bool:
+        """Bound all schedules by the relaxation; return whether one may exist."""
+        proof: Proof = prove(self.problem, self._within(share))
+        self.bound_ns, self.lean = proof.bound_ns, proof.lean
+        self.stats |= proof.stats
+        if proof.minimum_bytes is None:
+            return True
+        self.refusal = Solution(
+            status=Status.INFEASIBLE,
+            minimum_bytes=proof.minimum_bytes,
+            proven_bound_ns=self.problem.graph.time_ns,
+            reason=f"every schedule of the captured order needs {proof.minimum_bytes:,} bytes",
+            stats=self.stats,
         )
-        return _better(problem, greedy, exact)
+        return False
 
+    def stage(self, name: str, share: float, **options: object) -> None:
+        """Ask the solver called `name`, for at most `share` of the time limit."""
+        began = time.monotonic()
+        answer = load_solver(name, **options).solve(self.problem, self._within(share))
+        self.stats |= {f"{name}_{key}": value for key, value in answer.stats.items()}
+        self.stats[f"{name}_s"] = time.monotonic() - began
+        if answer.status is Status.INFEASIBLE:
+            self.refusal = answer
+            return
+        self.bound_ns = max(self.bound_ns, answer.proven_bound_ns)
+        self.model_bound_ns = answer.model_bound_ns
+        if answer.schedule is None:
+            self.reasons.append(f"{name}: {answer.reason}")
+            return
+        graph = self.problem.graph
+        polished = polish(graph, sequence_of(answer.schedule), self.problem.budget_bytes)
+        schedule = schedule_of(graph, polished)
+        time_ns = simulate(graph, schedule).time_ns
+        self.stats[f"{name}_overhead"] = time_ns / max(1, graph.time_ns) - 1
+        if time_ns < self.best_ns:
+            self.best, self.best_ns = schedule, time_ns
 
-def _within(limits: Limits, time_s: float) -> Limits:
-    return Limits(time_s=time_s, seed=limits.seed, threads=limits.threads)
-
-
-def _better(problem: Problem, first: Solution, second: Solution) -> Solution:
-    """Return the cheaper schedule of the two with the better bounds of both."""
-    if second.status is Status.INFEASIBLE:
-        return second
-    found = [x for x in (first, second) if x.schedule is not None]
-    bound_ns = max(first.proven_bound_ns, second.proven_bound_ns)
-    if not found:
-        reason = f"{first.reason}; {second.reason}"
-        return Solution(status=Status.UNKNOWN, proven_bound_ns=bound_ns, reason=reason)
-    times = [simulate(problem.graph, x.schedule or ()).time_ns for x in found]
-    time_ns = min(times)
-    return Solution(
-        status=Status.OPTIMAL if time_ns <= bound_ns else Status.FEASIBLE,
-        schedule=found[times.index(time_ns)].schedule,
-        proven_bound_ns=bound_ns,
-        model_bound_ns=second.model_bound_ns,
-        stats={**first.stats, **second.stats},
-    )
+    def solution(self) -> Solution:
+        """Return the best schedule with the best bounds, or why there is none."""
+        if self.refusal is not None:
+            return self.refusal
+        status = Status.UNKNOWN
+        if self.best is not None:
+            proven = self.best_ns <= self.bound_ns
+            status = Status.OPTIMAL if proven else Status.FEASIBLE
+        return Solution(
+            status=status,
+            schedule=self.best,
+            proven_bound_ns=self.bound_ns,
+            model_bound_ns=self.model_bound_ns,
+            reason="" if self.best is not None else "; ".join(self.reasons) or "time ran out",
+            stats=self.stats,
+        )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from memplan.graph_capture.graph import Graph
@@ -36,6 +36,9 @@ class Greedy:
         replays: How many; None for a number that falls with the size of the graph, so that the
             answer does not depend on the speed of the machine unless time runs out.
         first_found: Stop at the first schedule that fits.
+        lean: One factor for each tensor's score, or none. Half of the replays use it, sharpened
+            or blunted: what has a small factor is let go first.
+        goal_ns: Stop at a schedule that takes no longer.
     """
 
     name: ClassVar[str] = "greedy"
@@ -44,6 +47,8 @@ class Greedy:
 
     replays: int | None = None
     first_found: bool = False
+    lean: tuple[float, ...] = field(default=(), repr=False)
+    goal_ns: int = 0
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the cheapest schedule of all replays."""
@@ -54,13 +59,13 @@ class Greedy:
         if simulate(graph, plain).peak_bytes <= problem.budget_bytes:
             return Solution(status=Status.OPTIMAL, schedule=plain, proven_bound_ns=graph.time_ns)
         deadline = time.monotonic() + limits.time_s
-        portfolio = _Portfolio(problem, random.Random(limits.seed), deadline)
+        portfolio = _Portfolio(problem, random.Random(limits.seed), deadline, self.lean)
         count = self.replays if self.replays is not None else _replays(graph)
-        done = 0
+        done, goal_ns = 0, max(self.goal_ns, graph.time_ns)
         while done < count and time.monotonic() < deadline:
             portfolio.replay(done)
             done += 1
-            if portfolio.best_extra_ns == 0 or (self.first_found and portfolio.best):
+            if portfolio.best and (self.first_found or portfolio.best_ns <= goal_ns):
                 break
         return portfolio.solution(done)
 
@@ -73,8 +78,10 @@ def _replays(graph: Graph) -> int:
 class _Portfolio:
     """The best sequence so far, and what to try next."""
 
-    def __init__(self, problem: Problem, rng: random.Random, deadline: float) -> None:
-        self.problem, self.rng, self.deadline = problem, rng, deadline
+    def __init__(
+        self, problem: Problem, rng: random.Random, deadline: float, lean: tuple[float, ...]
+    ) -> None:
+        self.problem, self.rng, self.deadline, self.lean = problem, rng, deadline, lean
         self.work = Workload(problem.graph)
         self.best: tuple[int, ...] = ()
         self.best_extra_ns: int | None = None
@@ -85,10 +92,15 @@ class _Portfolio:
 
     def replay(self, k: int) -> None:
         """Try once more; `k` counts the tries."""
-        weights = _FIRST[k] if k < len(_FIRST) else self._weights()
+        weights = self._leaning(k // 2) if self.lean and k % 2 == 0 else self._any(k)
         # What is far above the best, even before it was pruned, hardly comes first.
         most = float("inf") if self.best_extra_ns is None else 1.25 * self.best_raw_ns
-        sequence = Replay(self.work, self.problem.budget_bytes, weights, most, self.deadline).run()
+        # Until one fits, a replay that goes in circles must not take the time of those after it.
+        patient = self.best_extra_ns is None and k >= 2 * len(_FIRST)
+        most_runs = (8 if patient else 3) * len(self.work.time_ns) + 1000
+        sequence = Replay(
+            self.work, self.problem.budget_bytes, weights, most, most_runs, self._deadline()
+        ).run()
         if sequence is None or sequence in self.pruned:
             return
         self.pruned.add(sequence)
@@ -99,6 +111,39 @@ class _Portfolio:
         if self.best_extra_ns is None or extra_ns < self.best_extra_ns:
             self.best, self.best_extra_ns, self.best_weights = sequence, extra_ns, weights
             self.best_raw_ns = raw_ns
+
+    def _deadline(self) -> float:
+        """Return when the next replay has to end: after a quarter of what is left."""
+        now = time.monotonic()
+        return now + (self.deadline - now) / 4
+
+    @property
+    def best_ns(self) -> float:
+        """Time of the best schedule; infinite where there is none."""
+        if self.best_extra_ns is None:
+            return float("inf")
+        return self.problem.graph.time_ns + self.best_extra_ns
+
+    def _leaning(self, k: int) -> Weights:
+        """Return weights that follow `lean`, the first few plainly, then with noise."""
+        if k < len(_SHARPNESS):
+            return Weights(bias=tuple(f ** _SHARPNESS[k] for f in self.lean))
+        rng, sharpness = self.rng, self.rng.uniform(0.2, 2.0)
+        spread = rng.choice((0.1, 0.3, 0.6))
+        bias = (f**sharpness * rng.lognormvariate(0.0, spread) for f in self.lean)
+        return Weights(
+            cost=rng.uniform(0.5, 1.5),
+            nbytes=rng.uniform(0.5, 1.5),
+            distance=rng.choice((0.5, 1.0, 1.0, 2.0)),
+            dead_first=rng.random() < 0.7,
+            newest_first=rng.random() < 0.5,
+            bias=tuple(bias),
+        )
+
+    def _any(self, k: int) -> Weights:
+        """Return one of the first weights, or draw some."""
+        at = k // 2 if self.lean else k
+        return _FIRST[at] if at < len(_FIRST) else self._weights()
 
     def _weights(self) -> Weights:
         """Draw the next weights: afresh, or near the best ones and leaning to its plan."""
@@ -156,3 +201,6 @@ _FIRST = (
     Weights(cost=0.5, distance=0.5),
 )
 """What is tried first: the plain rule and its variants."""
+
+_SHARPNESS = (1.0, 0.5, 2.0, 0.25)
+"""Exponents of `lean` in the first replays that follow it."""

@@ -1,0 +1,158 @@
+"""What the relaxation of `_relaxation` proves about a problem, within a time limit."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from memplan.graph_capture.graph import Graph
+from memplan.planner.problem import Limits, Problem
+from memplan.planner.schedule import Compute, schedule_of
+from memplan.planner.simulate import simulate
+from memplan.solvers._linear_program import ProgramResult
+from memplan.solvers._milp import Outcome
+from memplan.solvers._relaxation import STEP_COST, Relaxation
+from memplan.solvers._stages import Stages
+
+_MOST_INSTANTS = 16
+_KEEP, _LET_GO = 30.0, 1 / 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What holds for every schedule of the captured order within the budget.
+
+    Attributes:
+        bound_ns: None is faster.
+        minimum_bytes: Where there is none: the budget that any needs at least.
+        lean: One factor for each tensor, small where the relaxation lets it go at the instant
+            at which memory is scarcest: a hint to a heuristic. Empty where it is not known.
+        stats: Seconds and sizes.
+    """
+
+    bound_ns: int
+    minimum_bytes: int | None = None
+    lean: tuple[float, ...] = ()
+    stats: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def scarce_ops(problem: Problem) -> list[int]:
+    """Return ops at which keeping everything passes the budget, the worst first.
+
+    At most 16, some distance apart.
+    """
+    graph = problem.graph
+    plain = schedule_of(graph, range(len(graph.ops)))
+    steps = zip(simulate(graph, plain).live_bytes, plain, strict=True)
+    live = [nbytes for nbytes, step in steps if isinstance(step, Compute)]
+    apart = max(2, len(live) // 60)
+    chosen: list[int] = []
+    for b in sorted(range(len(live)), key=lambda b: (-live[b], b)):
+        if live[b] <= problem.budget_bytes or len(chosen) == _MOST_INSTANTS:
+            break
+        if all(abs(b - other) >= apart for other in chosen):
+            chosen.append(b)
+    return chosen
+
+
+def prove(problem: Problem, limits: Limits) -> Proof:
+    """Bound the time of every schedule of the captured order.
+
+    First a linear program for one instant after each of `scarce_ops`, then one for the four best
+    of these together, then both with integrality.
+
+    Raises:
+        KeyboardInterrupt: The user stopped it.
+        SolverUnavailable: HiGHS is not installed.
+    """
+    began = time.monotonic()
+    search = _Search(problem, limits, began + limits.time_s)
+    scarce = search.rank(scarce_ops(problem))
+    if scarce and not search.infeasible:
+        search.relax(scarce[:4])
+    linear_ns, linear_s = search.bound_ns, time.monotonic() - began
+    for instants in (scarce[:1], scarce[:4]):
+        if instants and not search.infeasible:
+            search.solve(instants)
+    minimum_bytes = search.minimum_bytes(scarce[:1]) if search.infeasible else None
+    stats = {
+        "relaxation_lp_s": linear_s,
+        "relaxation_lp_bound": linear_ns / max(1, problem.graph.time_ns) - 1,
+        "relaxation_s": time.monotonic() - began,
+    }
+    return Proof(
+        bound_ns=search.bound_ns, minimum_bytes=minimum_bytes, lean=search.lean, stats=stats
+    )
+
+
+class _Search:
+    """The best bound so far."""
+
+    def __init__(self, problem: Problem, limits: Limits, deadline: float) -> None:
+        self.problem, self.limits, self.deadline = problem, limits, deadline
+        self.stages = Stages(problem.graph)
+        self.bound_ns = problem.graph.time_ns
+        self.infeasible = False
+        self.lean: tuple[float, ...] = ()
+
+    def _left_s(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def _note(self, result: ProgramResult) -> None:
+        self.infeasible |= result.outcome is Outcome.INFEASIBLE
+        self.bound_ns = max(self.bound_ns, _bound_ns(self.problem.graph, result.bound))
+
+    def rank(self, scarce: list[int]) -> list[int]:
+        """Return the ops of `scarce`, that with the best bound by one instant first."""
+        bounds: dict[int, float] = {}
+        for b in scarce:
+            if self._left_s() <= 0 or self.infeasible:
+                break
+            program = Relaxation(self.problem, self.stages, [b + 1]).program
+            result = program.relax(self._left_s(), self.limits.seed)
+            self._note(result)
+            bounds[b] = result.bound
+        return sorted(scarce, key=lambda b: (-bounds.get(b, 0.0), scarce.index(b)))
+
+    def relax(self, ops: list[int]) -> None:
+        """Bound by the instants after `ops` together."""
+        if self._left_s() > 0:
+            relaxation = Relaxation(self.problem, self.stages, [b + 1 for b in ops])
+            self._note(relaxation.program.relax(self._left_s(), self.limits.seed))
+
+    def solve(self, ops: list[int]) -> None:
+        """Bound with integrality by the instants after `ops`; note what stays."""
+        if self._left_s() <= 0:
+            return
+        relaxation = Relaxation(self.problem, self.stages, [b + 1 for b in ops])
+        result = relaxation.program.solve(
+            self._left_s(), self.limits.threads, self.limits.seed, gap=1e-3
+        )
+        self._note(result)
+        if result.values and not self.lean:
+            instant = relaxation.edges.index(ops[0] + 1)
+            self.lean = tuple(
+                1.0 if column is None else _KEEP if result.values[column] > 0.5 else _LET_GO
+                for column in (
+                    relaxation.x.get((instant, t)) for t in range(len(self.problem.graph.tensors))
+                )
+            )
+
+    def minimum_bytes(self, ops: list[int]) -> int | None:
+        """Return what any schedule needs, by the relaxation with the budget as a variable."""
+        relaxation = Relaxation(self.problem, self.stages, [b + 1 for b in ops], least=True)
+        bound = relaxation.program.relax(max(1.0, self._left_s()), self.limits.seed).bound
+        least_bytes = math.floor(bound * relaxation.unit_bytes)
+        return least_bytes if least_bytes > self.problem.budget_bytes else None
+
+
+def _bound_ns(graph: Graph, objective: float) -> int:
+    """Return the time that an objective of the relaxation proves."""
+    if not math.isfinite(objective):
+        return graph.time_ns
+    slack = 1e-6 * max(1.0, abs(objective))
+    extra_ns = (objective - slack) * max(1, graph.time_ns) / STEP_COST
+    return graph.time_ns + max(0, math.floor(extra_ns))
