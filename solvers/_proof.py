@@ -19,6 +19,8 @@ from memplan.solvers._stages import Stages
 
 _MOST_INSTANTS = 16
 _KEEP, _LET_GO = 30.0, 1 / 30.0
+_HINT_SHARES = (0.97, 0.94, 0.88)
+_HINT_S, _HINT_GAP = 2.0, 5e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,14 +30,15 @@ class Proof:
     Attributes:
         bound_ns: None is faster.
         minimum_bytes: Where there is none: the budget that any needs at least.
-        lean: One factor for each tensor, small where the relaxation lets it go at the instant
-            at which memory is scarcest: a hint to a heuristic. Empty where it is not known.
+        leans: Hints to a heuristic: each has one factor for each tensor, small where the
+            relaxation lets it go at the instant at which memory is scarcest. The first is for
+            the budget, the others are for less, as recomputing takes room of its own.
         stats: Seconds and sizes.
     """
 
     bound_ns: int
     minimum_bytes: int | None = None
-    lean: tuple[float, ...] = ()
+    leans: tuple[tuple[float, ...], ...] = ()
     stats: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -77,6 +80,9 @@ def prove(problem: Problem, limits: Limits) -> Proof:
     for instants in (scarce[:1], scarce[:4]):
         if instants and not search.infeasible:
             search.solve(instants)
+    if search.leans:
+        for share in _HINT_SHARES:
+            search.hint(scarce[0], share)
     minimum_bytes = search.minimum_bytes(scarce[:1]) if search.infeasible else None
     stats = {
         "relaxation_lp_s": linear_s,
@@ -84,7 +90,10 @@ def prove(problem: Problem, limits: Limits) -> Proof:
         "relaxation_s": time.monotonic() - began,
     }
     return Proof(
-        bound_ns=search.bound_ns, minimum_bytes=minimum_bytes, lean=search.lean, stats=stats
+        bound_ns=search.bound_ns,
+        minimum_bytes=minimum_bytes,
+        leans=tuple(dict.fromkeys(search.leans)),
+        stats=stats,
     )
 
 
@@ -96,7 +105,7 @@ class _Search:
         self.stages = Stages(problem.graph)
         self.bound_ns = problem.graph.time_ns
         self.infeasible = False
-        self.lean: tuple[float, ...] = ()
+        self.leans: list[tuple[float, ...]] = []
 
     def _left_s(self) -> float:
         return self.deadline - time.monotonic()
@@ -132,14 +141,21 @@ class _Search:
             self._left_s(), self.limits.threads, self.limits.seed, gap=1e-3
         )
         self._note(result)
-        if result.values and not self.lean:
-            instant = relaxation.edges.index(ops[0] + 1)
-            self.lean = tuple(
-                1.0 if column is None else _KEEP if result.values[column] > 0.5 else _LET_GO
-                for column in (
-                    relaxation.x.get((instant, t)) for t in range(len(self.problem.graph.tensors))
-                )
-            )
+        if result.values and not self.leans:
+            self.leans.append(_lean(relaxation, ops[0] + 1, result.values))
+
+    def hint(self, op: int, share: float) -> None:
+        """Note what stays after `op` with `share` of the budget beside what is given."""
+        given_bytes = self.problem.graph.given_bytes
+        budget_bytes = given_bytes + int(share * (self.problem.budget_bytes - given_bytes))
+        less = Problem(graph=self.problem.graph, budget_bytes=budget_bytes)
+        relaxation = Relaxation(less, self.stages, [op + 1])
+        left_s = min(_HINT_S, self._left_s())
+        result = relaxation.program.solve(
+            left_s, self.limits.threads, self.limits.seed, gap=_HINT_GAP
+        )
+        if result.values:
+            self.leans.append(_lean(relaxation, op + 1, result.values))
 
     def minimum_bytes(self, ops: list[int]) -> int | None:
         """Return what any schedule needs, by the relaxation with the budget as a variable."""
@@ -147,6 +163,14 @@ class _Search:
         bound = relaxation.program.relax(max(1.0, self._left_s()), self.limits.seed).bound
         least_bytes = math.floor(bound * relaxation.unit_bytes)
         return least_bytes if least_bytes > self.problem.budget_bytes else None
+
+
+def _lean(relaxation: Relaxation, instant: int, values: tuple[float, ...]) -> tuple[float, ...]:
+    at = relaxation.edges.index(instant)
+    columns = (relaxation.x.get((at, t)) for t in range(len(relaxation.graph.tensors)))
+    return tuple(
+        1.0 if column is None else _KEEP if values[column] > 0.5 else _LET_GO for column in columns
+    )
 
 
 def _bound_ns(graph: Graph, objective: float) -> int:

@@ -30,6 +30,7 @@ class Auto:
 
     Attributes:
         exact_ops: Graphs of up to this many ops go to Checkmate.
+        exact_share: The share of the time limit that Checkmate may take.
         gap: No further stage starts once a schedule is proven within this share of the bound.
     """
 
@@ -38,6 +39,7 @@ class Auto:
     source: ClassVar[str] = "keep-all, a relaxation, greedy replays led by it, then a MILP"
 
     exact_ops: int = 150
+    exact_share: float = 0.3
     gap: float = 0.002
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
@@ -58,11 +60,13 @@ class Auto:
     def _stages(self, run: _Run) -> None:
         if not run.prove(share=0.2) or run.is_done():
             return
-        run.stage("greedy", 0.4, lean=run.lean, goal_ns=run.goal_ns)
+        run.stage("greedy", 0.4, leans=run.leans, goal_ns=run.goal_ns)
         if run.is_done():
             return
         small = len(run.problem.graph.ops) <= self.exact_ops
-        run.stage("checkmate" if small else "windowed", 1.0, start=run.best)
+        # Where layers are alike a proof can take all the time there is, and saves little.
+        share = self.exact_share if small else 1.0
+        run.stage("checkmate" if small else "windowed", share, start=run.best)
 
 
 class _Run:
@@ -76,7 +80,7 @@ class _Run:
         self.bound_ns = problem.graph.time_ns
         self.model_bound_ns: int | None = None
         self.refusal: Solution | None = None
-        self.lean: tuple[float, ...] = ()
+        self.leans: tuple[tuple[float, ...], ...] = ()
         self.reasons: list[str] = []
         self.stats: dict[str, float] = {}
 
@@ -98,7 +102,7 @@ class _Run:
     def prove(self, share: float) -> bool:
         """Bound all schedules by the relaxation; return whether one may exist."""
         proof: Proof = prove(self.problem, self._within(share))
-        self.bound_ns, self.lean = proof.bound_ns, proof.lean
+        self.bound_ns, self.leans = proof.bound_ns, proof.leans
         self.stats |= proof.stats
         if proof.minimum_bytes is None:
             return True

@@ -36,8 +36,8 @@ class Greedy:
         replays: How many; None for a number that falls with the size of the graph, so that the
             answer does not depend on the speed of the machine unless time runs out.
         first_found: Stop at the first schedule that fits.
-        lean: One factor for each tensor's score, or none. Half of the replays use it, sharpened
-            or blunted: what has a small factor is let go first.
+        leans: Each has one factor for each tensor's score: what has a small one is let go first.
+            Half of the replays use them in turn, sharpened or blunted.
         goal_ns: Stop at a schedule that takes no longer.
     """
 
@@ -47,7 +47,7 @@ class Greedy:
 
     replays: int | None = None
     first_found: bool = False
-    lean: tuple[float, ...] = field(default=(), repr=False)
+    leans: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
     goal_ns: int = 0
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
@@ -59,7 +59,7 @@ class Greedy:
         if simulate(graph, plain).peak_bytes <= problem.budget_bytes:
             return Solution(status=Status.OPTIMAL, schedule=plain, proven_bound_ns=graph.time_ns)
         deadline = time.monotonic() + limits.time_s
-        portfolio = _Portfolio(problem, random.Random(limits.seed), deadline, self.lean)
+        portfolio = _Portfolio(problem, random.Random(limits.seed), deadline, self.leans)
         count = self.replays if self.replays is not None else _replays(graph)
         done, goal_ns = 0, max(self.goal_ns, graph.time_ns)
         while done < count and time.monotonic() < deadline:
@@ -79,9 +79,13 @@ class _Portfolio:
     """The best sequence so far, and what to try next."""
 
     def __init__(
-        self, problem: Problem, rng: random.Random, deadline: float, lean: tuple[float, ...]
+        self,
+        problem: Problem,
+        rng: random.Random,
+        deadline: float,
+        leans: tuple[tuple[float, ...], ...],
     ) -> None:
-        self.problem, self.rng, self.deadline, self.lean = problem, rng, deadline, lean
+        self.problem, self.rng, self.deadline, self.leans = problem, rng, deadline, leans
         self.work = Workload(problem.graph)
         self.best: tuple[int, ...] = ()
         self.best_extra_ns: int | None = None
@@ -92,9 +96,15 @@ class _Portfolio:
 
     def replay(self, k: int) -> None:
         """Try once more; `k` counts the tries."""
+<<<<<<< HEAD
         weights = self._leaning(k // 2) if self.lean and k % 2 == 0 else self._any(k)
         # What is far above the best, even before it was pruned, hardly comes first.
         most = float("inf") if self.best_extra_ns is None else 1.25 * self.best_raw_ns
+=======
+        weights = self._leaning(k // 2) if self.leans and k % 2 == 0 else self._any(k)
+        # Pruning gains a few per cent at most: what is far above the best cannot come first.
+        most = float("inf") if self.best_extra_ns is None else 1.25 * self.best_extra_ns
+>>>>>>> windowed
         # Until one fits, a replay that goes in circles must not take the time of those after it.
         patient = self.best_extra_ns is None and k >= 2 * len(_FIRST)
         most_runs = (8 if patient else 3) * len(self.work.time_ns) + 1000
@@ -125,12 +135,13 @@ class _Portfolio:
         return self.problem.graph.time_ns + self.best_extra_ns
 
     def _leaning(self, k: int) -> Weights:
-        """Return weights that follow `lean`, the first few plainly, then with noise."""
-        if k < len(_SHARPNESS):
-            return Weights(bias=tuple(f ** _SHARPNESS[k] for f in self.lean))
+        """Return weights that follow one of `leans`, the first times plainly, then with noise."""
+        turn, lean = k // len(self.leans), self.leans[k % len(self.leans)]
+        if turn < len(_SHARPNESS):
+            return Weights(bias=tuple(f ** _SHARPNESS[turn] for f in lean))
         rng, sharpness = self.rng, self.rng.uniform(0.2, 2.0)
         spread = rng.choice((0.1, 0.3, 0.6))
-        bias = (f**sharpness * rng.lognormvariate(0.0, spread) for f in self.lean)
+        bias = (f**sharpness * rng.lognormvariate(0.0, spread) for f in lean)
         return Weights(
             cost=rng.uniform(0.5, 1.5),
             nbytes=rng.uniform(0.5, 1.5),
@@ -142,7 +153,7 @@ class _Portfolio:
 
     def _any(self, k: int) -> Weights:
         """Return one of the first weights, or draw some."""
-        at = k // 2 if self.lean else k
+        at = k // 2 if self.leans else k
         return _FIRST[at] if at < len(_FIRST) else self._weights()
 
     def _weights(self) -> Weights:
@@ -203,4 +214,4 @@ _FIRST = (
 """What is tried first: the plain rule and its variants."""
 
 _SHARPNESS = (1.0, 0.5, 2.0, 0.25)
-"""Exponents of `lean` in the first replays that follow it."""
+"""Exponents of a lean in the first replays that follow it."""
