@@ -96,15 +96,9 @@ class _Portfolio:
 
     def replay(self, k: int) -> None:
         """Try once more; `k` counts the tries."""
-<<<<<<< HEAD
-        weights = self._leaning(k // 2) if self.lean and k % 2 == 0 else self._any(k)
+        weights = self._leaning(k // 2) if self.leans and k % 2 == 0 else self._any(k)
         # What is far above the best, even before it was pruned, hardly comes first.
         most = float("inf") if self.best_extra_ns is None else 1.25 * self.best_raw_ns
-=======
-        weights = self._leaning(k // 2) if self.leans and k % 2 == 0 else self._any(k)
-        # Pruning gains a few per cent at most: what is far above the best cannot come first.
-        most = float("inf") if self.best_extra_ns is None else 1.25 * self.best_extra_ns
->>>>>>> windowed
         # Until one fits, a replay that goes in circles must not take the time of those after it.
         patient = self.best_extra_ns is None and k >= 2 * len(_FIRST)
         most_runs = (8 if patient else 3) * len(self.work.time_ns) + 1000
