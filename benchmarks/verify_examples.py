@@ -39,8 +39,9 @@ def main() -> int:
     names = options.names or sorted(p.stem for p in (ROOT / "examples").glob("*.py"))
     rows: list[dict[str, Any]] = []
     for name in names:
-        rows += _in_own_process(name, options)
-        _print(rows[-1:] if len(rows) > 1 else rows)
+        found = _in_own_process(name, options)
+        _print(found)
+        rows += found
     Console(width=120).print(_table(rows))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
