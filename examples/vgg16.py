@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-FULL = {"batch": 16, "pixels": 224, "width": 64, "hidden": 4096, "classes": 1000}
+FULL = {"batch": 4, "pixels": 224, "width": 64, "hidden": 4096, "classes": 1000}
 SMALL = {"batch": 2, "pixels": 32, "width": 4, "hidden": 32, "classes": 10}
 
 BLOCKS = ((1, 2), (2, 2), (4, 3), (8, 3), (8, 3))
