@@ -37,45 +37,47 @@ def delay(graph: Graph, sequence: Sequence[int]) -> tuple[int, ...]:
 
     One that nothing reads is left out. The peak may grow, as inputs have to stay for longer.
     """
-    first_reader = _first_readers(graph, sequence)
+    again = _runs_again(sequence)
+    readers = _first_readers(graph, sequence, again)
     before: dict[int, list[int]] = {}
-    order: list[int] = []
+    """For each step the recomputations that move to it, the last first."""
     for j in range(len(sequence) - 1, -1, -1):
-        reader = first_reader[j]
-        if reader is not None:
+        reader = readers[j]
+        if again[j] and reader is not None:
             before.setdefault(reader, []).append(j)
-    seen: set[int] = set()
-    moved: list[bool] = []
-    for op in sequence:
-        moved.append(op in seen)
-        seen.add(op)
-
-    def place(j: int) -> None:
-        """Append step `j` after the moved steps that wait for it, the earliest first."""
-        stack = [(j, False)]
+    order: list[int] = []
+    for j in range(len(sequence)):
+        stack = [] if again[j] else [(j, False)]
         while stack:
             step, ready = stack.pop()
             if ready:
                 order.append(sequence[step])
-                continue
-            stack.append((step, True))
-            stack += [(earlier, False) for earlier in before.get(step, ()) if moved[earlier]]
-
-    for j in range(len(sequence)):
-        if not moved[j]:
-            place(j)
+            else:
+                stack.append((step, True))
+                stack += [(earlier, False) for earlier in before.get(step, ())]
     return tuple(order)
 
 
-def _first_readers(graph: Graph, sequence: Sequence[int]) -> list[int | None]:
-    """(steps,) the first step that reads what a step makes, before it is made again."""
-    newest: dict[int, int] = {}
+def _runs_again(sequence: Sequence[int]) -> list[bool]:
+    """(steps,) whether the op of a step ran before."""
+    seen: set[int] = set()
+    again = []
+    for op in sequence:
+        again.append(op in seen)
+        seen.add(op)
+    return again
+
+
+def _first_readers(
+    graph: Graph, sequence: Sequence[int], again: Sequence[bool]
+) -> list[int | None]:
+    """(steps,) the first step that reads what a step makes; recomputations for nothing do not."""
+    reader: dict[int, int] = {}
+    """For each tensor the next step that reads it, going back."""
     found: list[int | None] = [None] * len(sequence)
-    for j, op in enumerate(sequence):
-        for t in graph.ops[op].inputs:
-            made = newest.get(t)
-            if made is not None and found[made] is None:
-                found[made] = j
-        for t in graph.ops[op].outputs:
-            newest[t] = j
+    for j in range(len(sequence) - 1, -1, -1):
+        op = graph.ops[sequence[j]]
+        found[j] = min((reader.pop(t) for t in op.outputs if t in reader), default=None)
+        if not again[j] or found[j] is not None:
+            reader |= dict.fromkeys(op.inputs, j)
     return found

@@ -36,6 +36,15 @@ def verify(problem: Problem, schedule: Schedule) -> None:
         raise InvalidSchedule(len(schedule), f"never ran {', '.join(missing[:5])}")
 
 
+def is_valid(problem: Problem, schedule: Schedule) -> bool:
+    """Return whether `schedule` keeps every rule above."""
+    try:
+        verify(problem, schedule)
+    except InvalidSchedule:
+        return False
+    return True
+
+
 class _Replay:
     """The state of the device while a schedule is checked."""
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from memplan.graph_capture.graph import Graph
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import Compute, schedule_of
 from memplan.planner.simulate import simulate
 from memplan.solvers._linear_program import ProgramResult
 from memplan.solvers._milp import Outcome
-from memplan.solvers._relaxation import STEP_COST, Relaxation
+from memplan.solvers._relaxation import Relaxation
 from memplan.solvers._stages import Stages
 
 _MOST_INSTANTS = 16
-_KEEP, _LET_GO = 30.0, 1 / 30.0
+_KEEP = 30.0
+"""Factor of what stays at the instant; its inverse is that of what goes."""
 _HINT_SHARES = (0.97, 0.94, 0.88)
-_HINT_S, _HINT_GAP = 2.0, 5e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +63,8 @@ def scarce_ops(problem: Problem) -> list[int]:
 def prove(problem: Problem, limits: Limits) -> Proof:
     """Bound the time of every schedule of the captured order.
 
-    First a linear program for one instant after each of `scarce_ops`, then one for the four best
-    of these together, then both with integrality.
+    First a linear program for one instant after each of `scarce_ops`, then with integrality for
+    the best of these, and for the four best together.
 
     Raises:
         KeyboardInterrupt: The user stopped it.
@@ -73,16 +72,12 @@ def prove(problem: Problem, limits: Limits) -> Proof:
     """
     began = time.monotonic()
     search = _Search(problem, limits, began + limits.time_s)
-    scarce = search.rank(scarce_ops(problem))
-    if scarce and not search.infeasible:
-        search.relax(scarce[:4])
+    scarce = search.rank(scarce_ops(problem), began + limits.time_s / 4)
     linear_ns, linear_s = search.bound_ns, time.monotonic() - began
+    for share in _HINT_SHARES if scarce else ():
+        search.hint(scarce[0], share)
     for instants in (scarce[:1], scarce[:4]):
-        if instants and not search.infeasible:
-            search.solve(instants)
-    if search.leans:
-        for share in _HINT_SHARES:
-            search.hint(scarce[0], share)
+        search.solve(instants)
     minimum_bytes = search.minimum_bytes(scarce[:1]) if search.infeasible else None
     stats = {
         "relaxation_lp_s": linear_s,
@@ -110,52 +105,45 @@ class _Search:
     def _left_s(self) -> float:
         return self.deadline - time.monotonic()
 
-    def _note(self, result: ProgramResult) -> None:
+    def _note(self, relaxation: Relaxation, result: ProgramResult, *, integral: bool) -> None:
         self.infeasible |= result.outcome is Outcome.INFEASIBLE
-        self.bound_ns = max(self.bound_ns, _bound_ns(self.problem.graph, result.bound))
+        self.bound_ns = max(self.bound_ns, relaxation.bound_ns(result, integral=integral))
 
-    def rank(self, scarce: list[int]) -> list[int]:
+    def rank(self, scarce: list[int], deadline: float) -> list[int]:
         """Return the ops of `scarce`, that with the best bound by one instant first."""
         bounds: dict[int, float] = {}
         for b in scarce:
-            if self._left_s() <= 0 or self.infeasible:
+            if self.infeasible or (bounds and time.monotonic() >= deadline):
                 break
-            program = Relaxation(self.problem, self.stages, [b + 1]).program
-            result = program.relax(self._left_s(), self.limits.seed)
-            self._note(result)
+            relaxation = Relaxation(self.problem, self.stages, [b + 1])
+            result = relaxation.program.relax(self._left_s(), self.limits.seed)
+            self._note(relaxation, result, integral=False)
+            if result.values and result.bound > max(bounds.values(), default=-math.inf):
+                self.leans = [_lean(relaxation, b + 1, result.values)]
             bounds[b] = result.bound
-        return sorted(scarce, key=lambda b: (-bounds.get(b, 0.0), scarce.index(b)))
-
-    def relax(self, ops: list[int]) -> None:
-        """Bound by the instants after `ops` together."""
-        if self._left_s() > 0:
-            relaxation = Relaxation(self.problem, self.stages, [b + 1 for b in ops])
-            self._note(relaxation.program.relax(self._left_s(), self.limits.seed))
-
-    def solve(self, ops: list[int]) -> None:
-        """Bound with integrality by the instants after `ops`; note what stays."""
-        if self._left_s() <= 0:
-            return
-        relaxation = Relaxation(self.problem, self.stages, [b + 1 for b in ops])
-        result = relaxation.program.solve(
-            self._left_s(), self.limits.threads, self.limits.seed, gap=1e-3
-        )
-        self._note(result)
-        if result.values and not self.leans:
-            self.leans.append(_lean(relaxation, ops[0] + 1, result.values))
+        return sorted(scarce, key=lambda b: (-bounds.get(b, -math.inf), scarce.index(b)))
 
     def hint(self, op: int, share: float) -> None:
         """Note what stays after `op` with `share` of the budget beside what is given."""
+        if self.infeasible or self._left_s() <= 0:
+            return
         given_bytes = self.problem.graph.given_bytes
         budget_bytes = given_bytes + int(share * (self.problem.budget_bytes - given_bytes))
         less = Problem(graph=self.problem.graph, budget_bytes=budget_bytes)
         relaxation = Relaxation(less, self.stages, [op + 1])
-        left_s = min(_HINT_S, self._left_s())
-        result = relaxation.program.solve(
-            left_s, self.limits.threads, self.limits.seed, gap=_HINT_GAP
-        )
+        result = relaxation.program.relax(self._left_s(), self.limits.seed)
         if result.values:
             self.leans.append(_lean(relaxation, op + 1, result.values))
+
+    def solve(self, ops: list[int]) -> None:
+        """Bound with integrality by the instants after `ops`; note what stays after the first."""
+        if not ops or self.infeasible or self._left_s() <= 0:
+            return
+        relaxation = Relaxation(self.problem, self.stages, [b + 1 for b in ops])
+        result = relaxation.program.solve(self._left_s(), self.limits.threads, self.limits.seed)
+        self._note(relaxation, result, integral=True)
+        if result.values:
+            self.leans.insert(0, _lean(relaxation, ops[0] + 1, result.values))
 
     def minimum_bytes(self, ops: list[int]) -> int | None:
         """Return what any schedule needs, by the relaxation with the budget as a variable."""
@@ -165,18 +153,11 @@ class _Search:
         return least_bytes if least_bytes > self.problem.budget_bytes else None
 
 
-def _lean(relaxation: Relaxation, instant: int, values: tuple[float, ...]) -> tuple[float, ...]:
+def _lean(relaxation: Relaxation, instant: int, values: Sequence[float]) -> tuple[float, ...]:
+    """Return a factor for each tensor: above 1 where it stays, below where it goes."""
     at = relaxation.edges.index(instant)
     columns = (relaxation.x.get((at, t)) for t in range(len(relaxation.graph.tensors)))
     return tuple(
-        1.0 if column is None else _KEEP if values[column] > 0.5 else _LET_GO for column in columns
+        1.0 if column is None else _KEEP ** (2.0 * min(1.0, max(0.0, values[column])) - 1.0)
+        for column in columns
     )
-
-
-def _bound_ns(graph: Graph, objective: float) -> int:
-    """Return the time that an objective of the relaxation proves."""
-    if not math.isfinite(objective):
-        return graph.time_ns
-    slack = 1e-6 * max(1.0, abs(objective))
-    extra_ns = (objective - slack) * max(1, graph.time_ns) / STEP_COST
-    return graph.time_ns + max(0, math.floor(extra_ns))

@@ -27,9 +27,9 @@ does: recompute backward ops, run an op many times, in any order between two fir
     first run after b in the window, or is there at a_(j+1). So of k at least 1 - r[j, p(k)] or
     x[j+1, k] - r[j, p(k)] is there, beside what b itself needs.
 
-The objective counts every r once; a schedule pays for at least as much. Tensors that are smaller
-than a thousandth of the budget count as being always there and as having no bytes, which only
-makes the relaxation weaker. So the optimum, with or without integrality, is a bound.
+The objective counts every r once; a schedule pays for at least as much. The smallest tensors,
+together a thousandth of the budget, count as being always there and as having no bytes, which
+only makes the relaxation weaker. So the optimum, with or without integrality, is a bound.
 
 The R are what makes it strong. Without them a linear program meets a demand for one
 recomputation by two halves in two windows, both of which read the same half of an input; with
@@ -43,11 +43,10 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from memplan.planner.problem import Problem
-from memplan.solvers._linear_program import INFINITY, LinearProgram
-from memplan.solvers._stages import Stages
+from memplan.solvers._linear_program import INFINITY, LinearProgram, ProgramResult
+from memplan.solvers._milp import CostScale, Outcome
+from memplan.solvers._stages import Stages, smallest_tensors
 
-STEP_COST = 1e4
-"""What the whole step costs in the objective: its unit is 0.01 % of the step."""
 _UNITS = 1e4
 """Bytes are counted in this fraction of the budget; larger coefficients cost accuracy."""
 _SMALL_SHARE = 1e-3
@@ -59,8 +58,8 @@ class Relaxation:
     """The relaxation of one problem, as a linear program.
 
     Attributes:
-        program: Minimises the extra time in units of `1 / STEP_COST` of the step; with `least`,
-            the budget in units of `unit_bytes`.
+        program: Minimises the extra time in units of `scale`; with `least`, the budget in units
+            of `unit_bytes`.
         x: Columns by (instant, tensor).
         r: Columns by (window, op).
     """
@@ -80,15 +79,13 @@ class Relaxation:
         count = len(self.graph.ops)
         self.edges = sorted({0, count, *(a for a in instants if 0 < a < count)})
         self.unit_bytes = max(1.0, problem.budget_bytes / _UNITS)
-        small_bytes = _SMALL_SHARE * problem.budget_bytes
-        self.seen = [
-            m and t.nbytes > small_bytes
-            for m, t in zip(stages.movable, self.graph.tensors, strict=True)
-        ]
+        small = smallest_tensors(problem, stages, _SMALL_SHARE)
+        self.seen = [movable and t not in small for t, movable in enumerate(stages.movable)]
         self.inputs = [tuple(t for t in ts if self.seen[t]) for ts in stages.inputs]
         self.outputs = [tuple(t for t in ts if self.seen[t]) for ts in stages.outputs]
         self.size = [t.nbytes / self.unit_bytes for t in self.graph.tensors]
         self.program = LinearProgram()
+        self.scale = CostScale.of([op.time_ns for op in self.graph.ops])
         self.budget_column = -1
         self.budget = problem.budget_bytes / self.unit_bytes
         if least:
@@ -110,7 +107,7 @@ class Relaxation:
             self._bytes_at_end(j + 1, stop)
 
     def _add_columns(self, *, costs: bool) -> None:
-        unit_ns = max(1, self.graph.time_ns) / STEP_COST
+        unit_ns = self.scale.unit_ns
         reach = self.stages.reach
         for j, (start, stop) in enumerate(pairwise(self.edges)):
             for i in range(len(self.graph.ops)):
@@ -128,6 +125,23 @@ class Relaxation:
         for (j, i), column in self.r.items():
             only = j == last or (j + 1, i) not in self.r
             self.later[j, i] = column if only else self.program.column(integer=True)
+
+    def bound_ns(self, result: ProgramResult, *, integral: bool) -> int:
+        """Return the time that no schedule beats, by the end of a run of `program`.
+
+        Args:
+            result: What the run ended with.
+            integral: Whether it was a run with integrality. Its optimum is counted in whole
+                nanoseconds, so that no rounding of the objective widens the gap.
+        """
+        if integral and result.outcome is Outcome.OPTIMAL:
+            extra_ns = sum(
+                self.graph.ops[i].time_ns
+                for (_, i), column in self.r.items()
+                if result.values[column] > 0.5
+            )
+            return self.graph.time_ns + extra_ns
+        return self.graph.time_ns + self.scale.bound_ns(result.bound)
 
     def _term(
         self, columns: dict[tuple[int, int], int], key: tuple[int, int], factor: float

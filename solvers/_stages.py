@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from memplan.graph_capture.graph import Graph
+from memplan.planner.problem import Problem
 
 
 class Stages:
@@ -103,3 +104,15 @@ class Stages:
                 stages.append(tuple(sorted(current)))
                 current = set()
         return stages
+
+
+def smallest_tensors(problem: Problem, stages: Stages, share: float) -> frozenset[int]:
+    """Return the smallest movable tensors, as many as together fit `share` of the budget."""
+    left_bytes = share * problem.budget_bytes
+    chosen = []
+    for t in sorted(stages.tensors, key=lambda t: (problem.graph.tensors[t].nbytes, t)):
+        left_bytes -= problem.graph.tensors[t].nbytes
+        if left_bytes < 0:
+            break
+        chosen.append(t)
+    return frozenset(chosen)

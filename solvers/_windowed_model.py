@@ -13,20 +13,17 @@ after is one variable, so that the model grows with the ops, not with ops x wind
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
 
-from memplan.graph_capture.graph import Graph
 from memplan.planner.checkpoints import forward_end
 from memplan.planner.problem import Problem
 from memplan.solvers._linear_program import INFINITY, LinearProgram
-from memplan.solvers._stages import Stages
+from memplan.solvers._milp import CostScale
+from memplan.solvers._stages import Stages, smallest_tensors
 from memplan.solvers._windows import window_of
 
-STEP_COST = 1e4
-"""What the whole step costs in the objective: its unit is 0.01 % of the step."""
 _SMALL_SHARE = 1e-3
 """The smallest tensors, up to this share of the budget together, are always kept."""
 _NEAR = 3
@@ -55,7 +52,7 @@ class Decisions:
         of_op = window_of(coarse, len(self.graph.ops))
         self.segment = [of_op[start] if of_op else 0 for start in starts]
         """(windows,) the coarse window that each belongs to."""
-        self.kept = _smallest(problem, self.stages)
+        self.kept = smallest_tensors(problem, self.stages, _SMALL_SHARE)
         """Movable tensors that are never let go while they may be read."""
         self.inputs = [self._decided(ts) for ts in self.stages.inputs]
         self.outputs = [self._decided(ts) for ts in self.stages.outputs]
@@ -134,18 +131,6 @@ class Decisions:
         return result
 
 
-def _smallest(problem: Problem, stages: Stages) -> frozenset[int]:
-    """Return the smallest movable tensors, as many as fit `_SMALL_SHARE` of the budget."""
-    left_bytes = _SMALL_SHARE * problem.budget_bytes
-    chosen = []
-    for t in sorted(stages.tensors, key=lambda t: (problem.graph.tensors[t].nbytes, t)):
-        left_bytes -= problem.graph.tensors[t].nbytes
-        if left_bytes < 0:
-            break
-        chosen.append(t)
-    return frozenset(chosen)
-
-
 class WindowedModel:
     """The MILP of one problem."""
 
@@ -155,6 +140,7 @@ class WindowedModel:
         self.budget = problem.budget_bytes / self.unit_bytes
         self.size = [t.nbytes / self.unit_bytes for t in self.graph.tensors]
         self.program = LinearProgram()
+        self.scale = CostScale.of([op.time_ns for op in self.graph.ops])
         self.r: dict[tuple[int, int], int] = {}
         self.x: dict[tuple[int, int], int] = {}
         self.again_in: list[list[int]] = [[] for _ in decisions.starts]
@@ -166,7 +152,7 @@ class WindowedModel:
 
     def _add_variables(self) -> None:
         decisions, program = self.decisions, self.program
-        unit_ns = max(1, self.graph.time_ns) / STEP_COST
+        unit_ns = self.scale.unit_ns
         for i, windows in enumerate(decisions.again):
             for w in sorted(windows):
                 cost = self.graph.ops[i].time_ns / unit_ns
@@ -296,14 +282,6 @@ class WindowedModel:
                 return None
             values[column] = 1.0
         return values
-
-
-def time_of_objective(graph: Graph, objective: float) -> int | None:
-    """Return the time of a step that a bound on the objective stands for; None if infinite."""
-    if not math.isfinite(objective):
-        return None
-    extra_ns = (objective - 1e-6 * max(1.0, abs(objective))) * graph.time_ns / STEP_COST
-    return graph.time_ns + max(0, math.floor(extra_ns))
 
 
 class _Running:

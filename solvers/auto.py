@@ -40,7 +40,7 @@ class Auto:
 
     exact_ops: int = 150
     exact_share: float = 0.3
-    gap: float = 0.002
+    gap: float = 0.0005
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the best of all stages; on Ctrl-C, of those so far if there is a schedule."""

@@ -25,13 +25,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from memplan.errors import InvalidSchedule
 from memplan.planner.limits import below_limit
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import Drop, Schedule, schedule_of, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver
-from memplan.planner.verify import verify
+from memplan.planner.verify import is_valid
 from memplan.solvers._milp import CostScale, Outcome, add_row, solve_milp
 from memplan.solvers._stage_bound import StageBound, stage_bound
 from memplan.solvers._stages import Stages
@@ -98,17 +97,9 @@ class Checkmate:
 
     def _first(self, problem: Problem, limits: Limits) -> Schedule | None:
         if self.start is not None:
-            return self.start if _is_valid(problem, self.start) else None
+            return self.start if is_valid(problem, self.start) else None
         quick = Limits(time_s=limits.time_s / 4, seed=limits.seed, threads=limits.threads)
         return load_solver("greedy").solve(problem, quick).schedule
-
-
-def _is_valid(problem: Problem, schedule: Schedule) -> bool:
-    try:
-        verify(problem, schedule)
-    except InvalidSchedule:
-        return False
-    return True
 
 
 def _answer(

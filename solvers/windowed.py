@@ -26,9 +26,10 @@ from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import Schedule, schedule_of, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver
+from memplan.planner.verify import is_valid
 from memplan.solvers._milp import Outcome
 from memplan.solvers._proof import scarce_ops
-from memplan.solvers._windowed_model import Decisions, WindowedModel, time_of_objective
+from memplan.solvers._windowed_model import Decisions, WindowedModel
 from memplan.solvers._windows import split_later, window_starts
 
 
@@ -37,7 +38,7 @@ class Windowed:
     """The MILP, with windows as fine as it takes.
 
     Attributes:
-        start: A schedule to start from, ignored unless it fits; None to ask the greedy replay.
+        start: A schedule to start from, ignored unless valid; None to ask the greedy replay.
         ahead: How many windows before it is read a tensor may be made again.
         parts: Into how many parts the backward windows are divided, tried in turn until the
             model has a solution.
@@ -70,7 +71,7 @@ class Windowed:
 
     def _first(self, problem: Problem, limits: Limits) -> tuple[int, ...] | None:
         if self.start is not None:
-            return sequence_of(self.start)
+            return sequence_of(self.start) if is_valid(problem, self.start) else None
         quick = Limits(time_s=limits.time_s / 4, seed=limits.seed, threads=limits.threads)
         found = load_solver("greedy").solve(problem, quick).schedule
         return None if found is None else sequence_of(found)
@@ -125,7 +126,7 @@ class _Search:
         self.stats["binaries"] = sum(model.program.integer)
         if result.outcome is Outcome.INFEASIBLE:
             return
-        self.model_bound_ns = time_of_objective(graph, result.bound)
+        self.model_bound_ns = graph.time_ns + model.scale.bound_ns(result.bound)
         if result.values:
             self.has_model_solution = True
             found = model.sequence(result.values)
