@@ -13,7 +13,7 @@ demo: $(BIN)/memplan  ## fit GPT-2 into half of its memory, and check the gradie
 	$(BIN)/memplan compile examples/gpt2.py --budget 50% --verify
 
 install: $(BIN)/python  ## everything needed to work on memplan, into .venv
-	$(PIP) -e ".[dev,examples]"
+	$(PIP) -e ".[dev,examples,plots]"
 
 check: $(BIN)/pytest  ## format, lint, types, who imports whom
 	$(BIN)/ruff format --check .
@@ -45,4 +45,4 @@ $(BIN)/memplan: | $(BIN)/python
 	$(PIP) -e ".[examples]"
 
 $(BIN)/pytest: | $(BIN)/python
-	$(PIP) -e ".[dev,examples]"
+	$(PIP) -e ".[dev,examples,plots]"

@@ -39,9 +39,10 @@ def main() -> int:
     names = options.names or sorted(p.stem for p in (ROOT / "examples").glob("*.py"))
     rows: list[dict[str, Any]] = []
     for name in names:
-        rows += _in_own_process(name, options)
-        _print(rows[-1:] if len(rows) > 1 else rows)
-    Console().print(_table(rows))
+        found = _in_own_process(name, options)
+        _print(found)
+        rows += found
+    Console(width=120).print(_table(rows))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 0 if all(row.get("holds") for row in rows) else 1
@@ -98,32 +99,28 @@ def verify_one(name: str, budgets: list[str], options: argparse.Namespace) -> li
 
 
 def _compile(file: Any, budget: str, options: argparse.Namespace) -> tuple[Any, str]:
+    """Return the module and the budget it was made for, in words: what was asked, or `min`."""
     import memplan
+    from memplan.errors import SolverStopped
 
-    settings = {"loss": file.loss, "optimizer": file.optimizer, "solver": options.solver}
+    def at(bytes_or_text: int | str) -> Any:
+        return memplan.compile(
+            file.model,
+            file.args,
+            file.kwargs,
+            budget=bytes_or_text,
+            loss=file.loss,
+            optimizer=file.optimizer,
+            solver=options.solver,
+            time_limit=options.time_limit,
+        )
+
     try:
-        module = memplan.compile(
-            file.model,
-            file.args,
-            file.kwargs,
-            budget=budget,
-            time_limit=options.time_limit,
-            **settings,
-        )
-    except memplan.InfeasibleBudget as error:
-        least = error.feasible_bytes
-        if least is None:
+        return at(budget), budget
+    except (memplan.InfeasibleBudget, SolverStopped) as error:
+        if error.feasible_bytes is None:
             raise
-        module = memplan.compile(
-            file.model,
-            file.args,
-            file.kwargs,
-            budget=least,
-            time_limit=options.time_limit,
-            **settings,
-        )
-        return module, "min"
-    return module, budget
+        return at(error.feasible_bytes), "min"
 
 
 def _in_own_process(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:

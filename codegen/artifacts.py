@@ -24,6 +24,7 @@ def save_step(step: PlannedStep, folder: str | Path) -> Path:
         UsageError: The folder cannot be written to.
     """
     target = Path(folder)
+    is_new = not target.exists()
     try:
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".memplan-", dir=target) as beside:
@@ -34,6 +35,8 @@ def save_step(step: PlannedStep, folder: str | Path) -> Path:
             for name in ("forward.py", "backward.py", PLAN_FILE):
                 shutil.move(draft / name, target / name)
     except OSError as error:
+        if is_new:
+            shutil.rmtree(target, ignore_errors=True)
         raise UsageError(f"cannot write to the folder {target}: {error.strerror}") from None
     return target
 

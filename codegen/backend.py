@@ -16,16 +16,14 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._inductor import config as inductor_config
+from torch.utils import _pytree as pytree
 
 from memplan.codegen.emit import StepGraphs, emit
+from memplan.graph_capture.annotate import with_unused_state
 from memplan.graph_capture.graph import Kind
 from memplan.graph_capture.joint import GivenInput, JointGraph, read_joint
 from memplan.graph_capture.module_path import dotted_name
 from memplan.planner.plan import Plan
-
-
-class PlannedOnly(BaseException):
-    """Raised in place of running a step while `Backend.plan_only` is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,27 +35,46 @@ class PlannedStep:
     graphs: StepGraphs
 
 
+UNREAD_INPUTS = "inputs_not_read"
+
+
+class PlannedOnly(BaseException):
+    """Raised in place of running a step while `Backend.plan_only` is set.
+
+    It may also be raised by `Backend.plan_for`, to stop once a plan is made.
+
+    Attributes:
+        step: The planned step; None where gradients are off, so that there is nothing to plan.
+    """
+
+    def __init__(self, step: PlannedStep | None = None) -> None:
+        super().__init__()
+        self.step = step
+
+
 class Backend:
     """Plans each joint graph that Dynamo captures.
 
     Attributes:
         plan_for: Makes the plan of a joint graph.
         steps: What was planned so far, in order.
-        captured: How many joint graphs came in so far.
+        inputs: What the running call was given; the tracer leaves out what the step does not
+            read, but it is on the device all the same.
         plan_only: While set, a compiled step raises `PlannedOnly` instead of running.
     """
 
     def __init__(self, plan_for: Callable[[JointGraph], Plan]) -> None:
         self.plan_for = plan_for
         self.steps: list[PlannedStep] = []
-        self.captured = 0
         self.plan_only = False
+        self.inputs: tuple[Any, ...] = ()
 
     def __call__(
         self, module: fx.GraphModule, example_inputs: list[torch.Tensor]
     ) -> Callable[..., Any]:
         """Compile one graph of Dynamo's."""
         given = _given_inputs(module)
+        unread_bytes = _unread_bytes(self.inputs, module)
 
         def partition(
             joint_module: fx.GraphModule,
@@ -66,8 +83,10 @@ class Backend:
             num_fwd_outputs: int,
             **_options: object,
         ) -> tuple[fx.GraphModule, fx.GraphModule]:
-            self.captured += 1
             joint = read_joint(joint_module, num_fwd_outputs, given)
+            if unread_bytes:
+                extra = {UNREAD_INPUTS: (Kind.INPUT, unread_bytes)}
+                joint = joint.with_graph(with_unused_state(joint.graph, extra))
             plan = self.plan_for(joint)
             joint = joint.with_graph(plan.graph)
             graphs = emit(joint, plan.schedule)
@@ -75,9 +94,9 @@ class Backend:
             return graphs.forward, graphs.backward
 
         compile_graph = aot_autograd(
-            fw_compiler=self._compile_forward,
+            fw_compiler=lambda graph, inputs: self._compile(graph, inputs, self.steps[-1]),
             bw_compiler=boxed_nop,
-            inference_compiler=self._compile_forward,
+            inference_compiler=lambda graph, inputs: self._compile(graph, inputs, None),
             partition_fn=partition,
             keep_inference_input_mutations=True,
         )
@@ -86,19 +105,45 @@ class Backend:
             compiled: Callable[..., Any] = compile_graph(module, example_inputs)
         return compiled
 
-    def _compile_forward(
-        self, module: fx.GraphModule, example_inputs: Sequence[torch.Tensor]
+    def fresh(self) -> Backend:
+        """Return a backend that has captured nothing yet, but knows the plans of this one."""
+        known = {step.joint.digest: step.plan for step in self.steps}
+        plan_anew = self.plan_for
+
+        def plan_for(joint: JointGraph) -> Plan:
+            return known.get(joint.digest) or plan_anew(joint)
+
+        return Backend(plan_for)
+
+    def _compile(
+        self, graph: fx.GraphModule, inputs: Sequence[torch.Tensor], step: PlannedStep | None
     ) -> Callable[..., Any]:
-        run = boxed_nop(module, list(example_inputs))
+        """Return what runs a forward graph; `step` is the step that it begins, if it does."""
+        run = boxed_nop(graph, list(inputs))
 
         def run_unless_planning(args: list[Any]) -> Any:
             if self.plan_only:
                 args.clear()
-                raise PlannedOnly
+                raise PlannedOnly(step)
             return run(args)
 
         run_unless_planning._boxed_call = True  # type: ignore[attr-defined]
         return run_unless_planning
+
+
+def _unread_bytes(inputs: tuple[Any, ...], module: fx.GraphModule) -> int:
+    """Return the bytes of the caller's tensors that the tracer left out of the graph."""
+    read: set[int] = set()
+    for node in module.graph.find_nodes(op="placeholder"):
+        example = node.meta["grapharg"].example if "grapharg" in node.meta else None
+        if isinstance(example, torch.Tensor):
+            read.add(example.untyped_storage()._cdata)
+    given = {
+        tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes()
+        for tensor in pytree.tree_leaves(inputs)
+        if isinstance(tensor, torch.Tensor)
+    }
+    return sum(nbytes for storage, nbytes in given.items() if storage not in read)
 
 
 def _given_inputs(module: fx.GraphModule) -> list[GivenInput]:

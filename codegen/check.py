@@ -95,8 +95,8 @@ def check_each(
     timed_steps: int = 3,
 ) -> list[Check]:
     """Check several plans of one model against the same unplanned steps, as `check` does."""
-    model = modules[0].model
-    unplanned = OptimizedModule(model, modules[0].step, Backend(_keep_all))
+    model = modules[0].original
+    unplanned = OptimizedModule(model, modules[0].step_loss, Backend(_keep_all))
     start = _State.of(model)
     runs = [_Run(one, args, kwargs or {}, optimizer) for one in (unplanned, *modules)]
     for run in runs:
@@ -145,9 +145,9 @@ class _Run:
 
         By then the optimizer has its state, if there is more than one step.
         """
-        parameters = list(self.module.model.parameters())
+        parameters = list(self.module.original.parameters())
         self.optimizer = self.make_optimizer(parameters) if self.make_optimizer else None
-        held = (self.module.model, self.optimizer, self.args, self.kwargs)
+        held = (self.module.original, self.optimizer, self.args, self.kwargs)
         for left in reversed(range(steps)):
             if left:
                 self.step()
@@ -157,7 +157,7 @@ class _Run:
                 self.measured_s = time.perf_counter() - started
             self.outputs.append(_digest(pytree.tree_leaves(self.output)))
             self.gradients.append(_digest(p.grad for p in parameters))
-            buffers = self.module.model.buffers()
+            buffers = self.module.original.buffers()
             self.states.append(_digest([*parameters, *buffers, torch.get_rng_state()]))
             self.clear()
 
@@ -171,7 +171,7 @@ class _Run:
     def clear(self) -> None:
         """Forget what the step left."""
         self.output = None
-        self.module.model.zero_grad(set_to_none=True)
+        self.module.original.zero_grad(set_to_none=True)
 
 
 def _keep_all(joint: JointGraph) -> Plan:

@@ -185,6 +185,7 @@ class _Pass:
         if source.op == "placeholder":
             return source
         kept = self.graph.call_function(checkpoint, (source,))
+        kept._rename(f"{source.name}_checkpoint")
         kept.meta = dict(source.meta)
         return kept
 
@@ -215,11 +216,14 @@ class _Pass:
             return self._named(made, node, again)
         drawn: tuple[Any, ...] = (node.target, *args)
         pair = self.graph.call_function(run_and_save_rng_state, drawn, kwargs)
+        pair._rename(f"{node.name}_and_random_state")
         saved = self.graph.call_function(operator.getitem, (pair, 0))
         saved._rename(self.joint.graph.tensors[state].name)
         saved.meta["val"] = _fake_random_state(self.joint, self.joint.graph.tensors[state].nbytes)
         self.owner[state] = saved
-        return self.graph.call_function(operator.getitem, (pair, 1))
+        made = self.graph.call_function(operator.getitem, (pair, 1))
+        made._rename(node.name)
+        return made
 
     def _bind_outputs(self, node: fx.Node, made: fx.Node, again: int) -> None:
         if tensor_value(node) is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,39 +13,53 @@ from torch import fx, nn
 
 from memplan.codegen.artifacts import save_step
 from memplan.codegen.backend import Backend, PlannedOnly, PlannedStep
+from memplan.codegen.capture_errors import capture_error
+from memplan.codegen.step import step_function
 from memplan.errors import CaptureError, MemplanError
 from memplan.planner.plan import Plan
 
 # Each new input shape is one more entry in Dynamo's cache, and one more plan.
 _MOST_PLANS = 64
 
+NO_BACKWARD = (
+    "there is no backward pass to plan: nothing that the model returns depends on anything that "
+    "requires a gradient, or gradients are switched off"
+)
+
 
 class OptimizedModule(nn.Module):
     """A model whose training step follows a plan.
 
     It shares parameters, buffers, sub-modules, hooks and mode with the model it was made from:
-    their `state_dict` keys are the same, and an optimizer built for either trains both.
+    their `state_dict` keys are the same, and an optimizer built for either trains both. What it
+    does not have itself is read from and set on that model.
 
     Attributes:
-        model: The model it was made from.
-        step: What it runs: the model, then the loss where there is one.
+        original: The model it was made from.
+        step_loss: What a call returns of the model's output; None for the output itself.
     """
 
-    model: nn.Module
-    step: Callable[..., Any]
+    original: nn.Module
+    step_loss: Callable[..., Any] | None
     _backend: Backend
     _run: Callable[..., Any]
 
-    def __init__(self, model: nn.Module, step: Callable[..., Any], backend: Backend) -> None:
+    def __init__(
+        self, model: nn.Module, loss: Callable[..., Any] | None, backend: Backend
+    ) -> None:
+        """Make `model` run by the plans of `backend`.
+
+        Raises:
+            UsageError: The loss cannot be called with the model's output.
+        """
         super().__init__()
+        step = _with_own_code(step_function(model, loss))
         for shared in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
             self.__dict__[shared] = model.__dict__[shared]
-        self.__dict__["model"] = model
-        self.__dict__["step"] = step
+        self.__dict__["original"] = model
+        self.__dict__["step_loss"] = loss
         self.__dict__["_backend"] = backend
-        self.__dict__["_run"] = torch.compile(
-            _with_own_code(step), backend=backend, fullgraph=True, dynamic=False
-        )
+        self.__dict__["_run"] = torch.compile(step, backend=backend, fullgraph=True, dynamic=False)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step; plan it first where its shapes or modes are new.
@@ -54,12 +69,16 @@ class OptimizedModule(nn.Module):
             InfeasibleBudget: No plan for these inputs fits the budget.
         """
         with torch._dynamo.config.patch(recompile_limit=_MOST_PLANS):
+            self._backend.inputs = (*args, *kwargs.values())
             try:
                 return self._run(*args, **kwargs)
-            except torch._dynamo.exc.BackendCompilerFailed as failure:
-                raise _cause(failure) from failure.__cause__
-            except torch._dynamo.exc.TorchDynamoException as failure:
-                raise CaptureError(_explain(failure)) from failure
+            except Exception as failure:
+                error = capture_error(failure)
+                if error is None:
+                    raise
+                raise error.with_traceback(None) from None
+            finally:
+                self._backend.inputs = ()
 
     def plan_for(self, *args: Any, **kwargs: Any) -> PlannedStep:
         """Capture and plan the step for these inputs without running it.
@@ -68,28 +87,10 @@ class OptimizedModule(nn.Module):
             CaptureError: The model cannot be traced, or nothing in it requires a gradient.
             InfeasibleBudget: No plan fits the budget.
         """
-        self.capture(*args, **kwargs)
-        return self._latest()
-
-    def capture(self, *args: Any, **kwargs: Any) -> None:
-        """Have the backend see the step for these inputs, without running it.
-
-        Raises:
-            CaptureError: The model cannot be traced, or nothing in it requires a gradient.
-        """
-        captured = self._backend.captured
-        self._backend.plan_only = True
-        try:
-            self(*args, **kwargs)
-        except PlannedOnly:
-            pass
-        finally:
-            self._backend.plan_only = False
-        if self._backend.captured == captured:
-            raise CaptureError(
-                "there is no backward pass to plan: nothing that the model returns depends on "
-                "anything that requires a gradient, or gradients are switched off"
-            )
+        planned = run_until_planned(self, args, kwargs)
+        if planned is None:
+            raise CaptureError(NO_BACKWARD)
+        return planned
 
     @property
     def steps(self) -> tuple[PlannedStep, ...]:
@@ -108,14 +109,36 @@ class OptimizedModule(nn.Module):
 
     def train(self, mode: bool = True) -> OptimizedModule:
         """Set the mode of the shared model."""
-        self.model.train(mode)
+        self.original.train(mode)
         return self
+
+    @property
+    def training(self) -> bool:
+        """Whether the model is in training mode."""
+        return self.original.training
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        if "original" in self.__dict__:
+            self.original.training = mode
 
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
         except AttributeError:
-            return getattr(self.__dict__["model"], name)
+            return getattr(self.__dict__["original"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = name in self.__dict__ or hasattr(type(self), name) or "_run" not in self.__dict__
+        if own:
+            super().__setattr__(name, value)
+        else:
+            setattr(self.original, name, value)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModule:
+        """Return a copy of the model that follows the same plans."""
+        model = copy.deepcopy(self.original, memo)
+        return OptimizedModule(model, copy.deepcopy(self.step_loss, memo), self._backend.fresh())
 
     def save(self, folder: str | Path) -> Path:
         """Write the latest plan and its code to a folder, for `memplan.load`.
@@ -137,6 +160,28 @@ class OptimizedModule(nn.Module):
         return self._backend.steps[-1]
 
 
+def run_until_planned(
+    module: OptimizedModule, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> PlannedStep | None:
+    """Do what a call does up to where the planned step would start, and return that step.
+
+    Returns:
+        None where there is no backward pass, so that there was nothing to plan.
+
+    Raises:
+        CaptureError: The model cannot be traced.
+        InfeasibleBudget: No plan fits the budget.
+    """
+    module._backend.plan_only = True
+    try:
+        module.forward(*args, **kwargs)
+    except PlannedOnly as reached:
+        return reached.step
+    finally:
+        module._backend.plan_only = False
+    return None
+
+
 def _with_own_code(step: Callable[..., Any]) -> Callable[..., Any]:
     """Return a copy whose code object is new: Dynamo keeps its cache and limits by code object."""
     assert isinstance(step, types.FunctionType)
@@ -145,17 +190,3 @@ def _with_own_code(step: Callable[..., Any]) -> Callable[..., Any]:
     )
     copy.__kwdefaults__ = step.__kwdefaults__
     return copy
-
-
-def _cause(failure: torch._dynamo.exc.BackendCompilerFailed) -> MemplanError:
-    inner = failure.inner_exception
-    return inner if isinstance(inner, MemplanError) else CaptureError(_first_line(inner))
-
-
-def _explain(failure: torch._dynamo.exc.TorchDynamoException) -> str:
-    return f"the model cannot be captured as one graph: {_first_line(failure)}"
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

@@ -19,7 +19,8 @@ def step_function(model: nn.Module, loss: Callable[..., Any] | None) -> Callable
     and the model gets the others.
 
     Raises:
-        UsageError: The loss takes no positional argument.
+        UsageError: The loss takes no positional argument, or is no function or module whose
+            arguments can be told.
     """
     if loss is None:
 
@@ -32,6 +33,11 @@ def step_function(model: nn.Module, loss: Callable[..., Any] | None) -> Callable
 
     def step_with_loss(*args: Any, **kwargs: Any) -> Any:
         split = len(args) - extra
+        if split < 0 or not (split or kwargs):
+            raise TypeError(
+                f"the step is given {len(args)} input(s); the loss takes the last {extra}, which "
+                "leaves none for the model"
+            )
         return loss(model(*args[:split], **kwargs), *args[split:])
 
     return step_with_loss
@@ -40,7 +46,13 @@ def step_function(model: nn.Module, loss: Callable[..., Any] | None) -> Callable
 def _required_after_first(loss: Callable[..., Any]) -> int:
     called = loss.forward if isinstance(loss, nn.Module) else loss
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(called).parameters.values()
+    if isinstance(loss, type):
+        raise UsageError(f"the loss is a class; make one of it, as in loss={loss.__name__}()")
+    try:
+        parameters = inspect.signature(called).parameters.values()
+    except ValueError:
+        # Built-in functions such as torch.sum have none; they are given the output alone.
+        return 0
     positional = [p for p in parameters if p.kind in kinds]
     if not positional:
         raise UsageError("the loss must take the model's output as its first argument")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM
 
-FULL = {"batch": 8, "tokens": 128, "layers": 12, "width": 768, "heads": 12, "words": 30522}
+FULL = {"batch": 16, "tokens": 128, "layers": 12, "width": 768, "heads": 12, "words": 30522}
 SMALL = {"batch": 2, "tokens": 32, "layers": 2, "width": 64, "heads": 2, "words": 512}
 
 

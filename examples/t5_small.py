@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import T5Config, T5ForConditionalGeneration
 
-FULL = {"batch": 4, "tokens": 128, "layers": 6, "width": 512, "heads": 8, "words": 32128}
+FULL = {"batch": 8, "tokens": 128, "layers": 6, "width": 512, "heads": 8, "words": 32128}
 SMALL = {"batch": 2, "tokens": 32, "layers": 2, "width": 64, "heads": 2, "words": 512}
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import ViTConfig, ViTForImageClassification
 
-FULL = {"batch": 8, "pixels": 224, "layers": 12, "width": 768, "heads": 12, "classes": 1000}
+FULL = {"batch": 16, "pixels": 224, "layers": 12, "width": 768, "heads": 12, "classes": 1000}
 SMALL = {"batch": 2, "pixels": 32, "layers": 2, "width": 64, "heads": 2, "classes": 10}
 
 

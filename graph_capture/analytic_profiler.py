@@ -43,6 +43,9 @@ _FLOPS_PER_ELEMENT = {
 }
 _FEW_FLOPS = 2
 
+# Losses that torch's CPU kernels reduce to a scalar which stays in the buffer of all elements.
+_RETURN_THEIR_BUFFER = ("binary_cross_entropy", "mse_loss", "smooth_l1_loss", "soft_margin_loss")
+
 _LOOKUPS = ("embedding", "gather", "index", "index_select", "_unsafe_index", "take")
 
 
@@ -62,7 +65,9 @@ class AnalyticProfiler:
         distinct = {call.key: call for call in calls}
         with plain_execution():
             for done, (key, call) in enumerate(distinct.items(), 1):
-                costs[key] = OpCost(self._time_ns(call.inner))
+                costs[key] = OpCost(
+                    self._time_ns(call.inner), retained_bytes=self._retained_bytes(call.inner)
+                )
                 if progress:
                     progress(done, len(distinct))
         return [costs[call.key] for call in calls]
@@ -77,6 +82,13 @@ class AnalyticProfiler:
         draws_ns = _CPU_DRAW_NS * _draws(call) if self.device.torch_type == "cpu" else 0
         work_ns = round(max(arithmetic_s, traffic_s) * 1e9)
         return max(work_ns, draws_ns, self.device.launch_ns)
+
+    def _retained_bytes(self, call: OpCall) -> int:
+        if self.device.torch_type != "cpu" or _packet_name(call) not in _RETURN_THEIR_BUFFER:
+            return 0
+        is_reduced = all(spec.shape == () for spec in call.outputs)
+        sizes = [math.prod(s.shape) * s.dtype.itemsize for s in (*call.inputs[:1], *call.outputs)]
+        return sizes[0] - sizes[-1] if is_reduced else 0
 
     def _flops_per_s(self, call: OpCall) -> int:
         rates = dict(self.device.flops_per_s)

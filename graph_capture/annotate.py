@@ -23,7 +23,7 @@ def with_costs(
     profiler: Profiler,
     progress: Progress | None = None,
 ) -> Graph:
-    """Return `graph` with time and workspace of every op that an FX node stands for.
+    """Return `graph` with the costs of every op that an FX node stands for.
 
     Args:
         graph: As `read_joint` returns it.
@@ -37,7 +37,12 @@ def with_costs(
     calls = {i: op_call_of(node) for i, node in enumerate(nodes) if node is not None}
     costs = dict(zip(calls, profiler.profile(list(calls.values()), progress), strict=True))
     ops = tuple(_priced(op, costs[i]) if i in costs else op for i, op in enumerate(graph.ops))
-    return replace(graph, ops=ops)
+    tensors = list(graph.tensors)
+    for i, cost in costs.items():
+        for t in graph.ops[i].outputs[:1]:
+            nbytes = tensors[t].nbytes + cost.retained_bytes
+            tensors[t] = replace(tensors[t], nbytes=nbytes)
+    return replace(graph, ops=ops, tensors=tuple(tensors))
 
 
 def _priced(op: Op, cost: OpCost) -> Op:

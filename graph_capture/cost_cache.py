@@ -1,7 +1,7 @@
 """Measured costs on disk, one file for each machine and setting under which they hold.
 
-A file holds one JSON object a line: `{"key": ..., "time_ns": ..., "workspace_bytes": ...}`; of two
-lines with one key the later holds. Each run appends its lines in one write, so that processes can
+A file holds one JSON object a line, the fields of an `OpCost` and its `key`; of two lines with one
+key the later holds. Each run appends its lines in one write, so that processes can
 share a file without a lock.
 """
 
@@ -13,6 +13,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import platformdirs
@@ -20,6 +21,8 @@ import platformdirs
 from memplan.graph_capture.profile import OpCost
 
 _LOG = logging.getLogger(__name__)
+
+_AMOUNTS = tuple(field.name for field in fields(OpCost))
 
 
 def cache_folder() -> Path:
@@ -60,12 +63,7 @@ class CostCache:
 
     def add(self, costs: Mapping[str, OpCost]) -> None:
         """Append costs by key."""
-        lines = [
-            json.dumps(
-                {"key": key, "time_ns": cost.time_ns, "workspace_bytes": cost.workspace_bytes}
-            )
-            for key, cost in costs.items()
-        ]
+        lines = [json.dumps({"key": key, **asdict(cost)}) for key, cost in costs.items()]
         if not lines:
             return
         text = "\n".join(lines) + "\n"
@@ -85,8 +83,9 @@ class CostCache:
 
 
 def _parse(line: str) -> tuple[str, OpCost]:
-    fields = json.loads(line)
-    cost = OpCost(int(fields["time_ns"]), int(fields["workspace_bytes"]))
-    if cost.time_ns < 0 or cost.workspace_bytes < 0:
+    content = json.loads(line)
+    amounts = {name: int(content[name]) for name in _AMOUNTS}
+    cost = OpCost(**amounts)
+    if min(amounts.values()) < 0:
         raise ValueError(f"negative cost in {line!r}")
-    return str(fields["key"]), cost
+    return str(content["key"]), cost

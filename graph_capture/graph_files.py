@@ -29,8 +29,10 @@ def read_graph(path: str | Path) -> Graph:
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the graph file {str(path)!r}: {error}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read the graph file {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"cannot read the graph file {path}: it is not text") from None
     try:
         content = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -114,11 +116,15 @@ def _trace_graph(content: dict[str, Any], stem: str) -> Graph:
                 time_ns=time_ns,
             )
         )
+    _check_producers(rows, ops)
+    return Graph(name=str(content.get("title", stem)), ops=tuple(ops), tensors=tuple(tensors))
+
+
+def _check_producers(rows: list[Any], ops: list[Op]) -> None:
     made = {(t, j) for j, op in enumerate(ops) for t in op.outputs}
     for i, (_, source) in enumerate(rows):
         if source >= 0 and (i, source) not in made:
             raise InvalidGraph(f"storage {i} names op {source}, which does not make it")
-    return Graph(name=str(content.get("title", stem)), ops=tuple(ops), tensors=tuple(tensors))
 
 
 def _trace_tensor(i: int, row: Any, kept: bool) -> Tensor:

@@ -27,6 +27,7 @@ from memplan.graph_capture.randomness import (
     has_side_effect,
     is_random,
 )
+from memplan.graph_capture.user_code import frames_in, user_line
 
 BOUNDARY = "memplan.backward_starts"
 RANDOM_STATE = "memplan.random_state"
@@ -329,10 +330,10 @@ def _refuse_dynamic_shapes(nodes: Sequence[fx.Node]) -> None:
     for node in nodes:
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            where = (node.stack_trace or "").strip().splitlines()
-            at = f" at {' '.join(line.strip() for line in where[-2:])}" if where else ""
+            line = user_line(frames_in(node.stack_trace or ""))
+            at = f", at {line}" if line else ""
             raise CaptureError(
-                f"{node.name!r} is a number that depends on data or on a dynamic shape{at}; "
+                f"{node.name!r} is a number that depends on the values of a tensor{at}; "
                 "memplan needs static shapes"
             )
 

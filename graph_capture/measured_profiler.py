@@ -11,20 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from memplan.errors import ProfileError
 from memplan.graph_capture.allocations import record_allocations
 from memplan.graph_capture.analytic_profiler import AnalyticProfiler
 from memplan.graph_capture.cost_cache import CostCache, cache_folder
 from memplan.graph_capture.device import Device
-from memplan.graph_capture.op_call import OpCall
+from memplan.graph_capture.op_call import OpCall, TensorSpec
 from memplan.graph_capture.plain_execution import plain_execution
 from memplan.graph_capture.profile import OpCost, Progress
 from memplan.graph_capture.sample_arguments import sample_arguments
 
 _LOG = logging.getLogger(__name__)
 
-_FORMAT = "1"
+_FORMAT = "2"
 _LEAST_REPEATS = 3
 _MOST_REPEATS = 200
 _ENOUGH_NS = 20_000_000
@@ -130,10 +131,23 @@ def _cost_of(call: OpCall) -> OpCost:
     def run() -> Any:
         return call.target(*args, **kwargs)
 
-    run()
+    retained_bytes = _retained_bytes(run(), (args, kwargs))
     if on_cuda:
-        return OpCost(_cuda_time_ns(run), _cuda_workspace_bytes(run))
-    return OpCost(_time_ns(run), _workspace_bytes(run))
+        return OpCost(_cuda_time_ns(run), _cuda_workspace_bytes(run), retained_bytes)
+    return OpCost(_time_ns(run), _workspace_bytes(run), retained_bytes)
+
+
+def _retained_bytes(result: object, given: object) -> int:
+    """Return what the storages of the results hold beyond the results themselves."""
+    old = {t.untyped_storage()._cdata for t in _tensors(given)}
+    new = [t for t in _tensors(result) if t.untyped_storage()._cdata not in old]
+    held_bytes = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in new}
+    needed_bytes = sum(TensorSpec.of(t).extent * t.dtype.itemsize for t in new)
+    return max(0, sum(held_bytes.values()) - needed_bytes)
+
+
+def _tensors(value: object) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _workspace_bytes(run: Callable[[], Any]) -> int:

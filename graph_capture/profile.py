@@ -19,10 +19,13 @@ class OpCost:
     Attributes:
         time_ns: From call to result, the release of what it does not return included.
         workspace_bytes: The most it holds at any time beyond its inputs and its outputs.
+        retained_bytes: What its outputs keep beyond their shapes: some kernels return a scalar
+            in the buffer that they worked in.
     """
 
     time_ns: int
     workspace_bytes: int = 0
+    retained_bytes: int = 0
 
 
 class Profiler(Protocol):

@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 from torch import nn
 
 from memplan.codegen.artifacts import PLAN_FILE
 from memplan.codegen.backend import Backend, PlannedOnly
-from memplan.codegen.optimized_module import OptimizedModule
-from memplan.codegen.step import step_function
-from memplan.errors import PlanMismatch, UsageError
+from memplan.codegen.optimized_module import NO_BACKWARD, OptimizedModule, run_until_planned
+from memplan.errors import CaptureError, PlanMismatch, UsageError
 from memplan.graph_capture.analytic_profiler import AnalyticProfiler
 from memplan.graph_capture.annotate import (
     with_alignment,
@@ -36,12 +35,13 @@ from memplan.planner.pipeline import make_plan
 from memplan.planner.plan import Plan
 from memplan.planner.problem import Limits
 from memplan.planner.solver import load_solver
-from memplan.units import parse_budget
+from memplan.units import format_bytes, parse_budget
 
 ProfileKind: TypeAlias = Literal["measured", "analytic"]
 OptimizerLike: TypeAlias = str | MakeOptimizer | torch.optim.Optimizer
 Loss: TypeAlias = Callable[..., Any]
 _ANY_BYTES = 2**40
+_T = TypeVar("_T")
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
@@ -90,7 +90,7 @@ def compile(
     planner = _planner(
         model, budget, loss, optimizer, solver, device, profile, time_limit, progress
     )
-    module = OptimizedModule(model, step_function(model, loss), Backend(planner))
+    module = OptimizedModule(model, loss, Backend(planner))
     module.plan_for(*_as_args(args), **(kwargs or {}))
     return module
 
@@ -116,15 +116,7 @@ def plan(
     planner = _planner(
         model, budget, loss, optimizer, solver, device, profile, time_limit, progress
     )
-    made: list[Plan] = []
-
-    def plan_and_stop(joint: JointGraph) -> Plan:
-        made.append(planner(joint))
-        raise PlannedOnly
-
-    module = OptimizedModule(model, step_function(model, loss), Backend(plan_and_stop))
-    module.capture(*_as_args(args), **(kwargs or {}))
-    return made[-1]
+    return _at_joint_graph(model, args, kwargs, loss, planner)
 
 
 def capture(
@@ -147,15 +139,7 @@ def capture(
         ProfileError: An operation can be neither run nor priced.
     """
     pricer = _pricer(model, optimizer, device, profile, progress)
-    made: list[Graph] = []
-
-    def price_and_stop(joint: JointGraph) -> Plan:
-        made.append(pricer(joint))
-        raise PlannedOnly
-
-    module = OptimizedModule(model, step_function(model, loss), Backend(price_and_stop))
-    module.capture(*_as_args(args), **(kwargs or {}))
-    return made[-1]
+    return _at_joint_graph(model, args, kwargs, loss, pricer)
 
 
 def solve(
@@ -200,7 +184,7 @@ def load(folder: str | Path, model: nn.Module, *, loss: Loss | None = None) -> O
     """
     saved = Plan.load(Path(folder) / PLAN_FILE)
     _check_parameters(saved.graph, model)
-    return OptimizedModule(model, step_function(model, loss), Backend(lambda joint: saved))
+    return OptimizedModule(model, loss, Backend(lambda joint: saved))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,9 +274,40 @@ def _planner(
         graph = pricer(joint)
         if progress is not None:
             progress("solving", 0, 0)
-        return make_plan(graph, budget, solver=solver, limits=limits)
+        plan = make_plan(graph, budget, solver=solver, limits=limits)
+        return _with_device_note(plan, pricer.device)
 
     return plan_step
+
+
+def _with_device_note(plan: Plan, device: Device) -> Plan:
+    """Say so where the plan fits the budget but not the device."""
+    if plan.planned_peak_bytes <= device.memory_bytes:
+        return plan
+    needs, has = format_bytes(plan.planned_peak_bytes), format_bytes(device.memory_bytes)
+    note = f"The planned step takes {needs}, but {device.name} has {has}."
+    return replace(plan, notes=(*plan.notes, note))
+
+
+def _at_joint_graph(
+    model: nn.Module,
+    args: Sequence[Any] | torch.Tensor,
+    kwargs: Mapping[str, Any] | None,
+    loss: Loss | None,
+    use: Callable[[JointGraph], _T],
+) -> _T:
+    """Capture the step, return what `use` makes of its graph, and go no further."""
+    made: list[_T] = []
+
+    def use_and_stop(joint: JointGraph) -> Plan:
+        made.append(use(joint))
+        raise PlannedOnly
+
+    module = OptimizedModule(model, loss, Backend(use_and_stop))
+    run_until_planned(module, _as_args(args), kwargs or {})
+    if not made:
+        raise CaptureError(NO_BACKWARD)
+    return made[-1]
 
 
 def _as_args(args: Sequence[Any] | torch.Tensor) -> tuple[Any, ...]:

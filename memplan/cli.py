@@ -3,70 +3,125 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, redirect_stdout
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from memplan.errors import MemplanError
+from memplan.errors import MemplanError, UsageError
 from memplan.planner.solver import load_solver, solver_entry_points
+from memplan.progress import Stages, quiet, stages_shown
 
 if TYPE_CHECKING:
     from memplan.codegen.check import Check
+    from memplan.codegen.optimized_module import OptimizedModule
     from memplan.model_file import ModelFile
     from memplan.planner.plan import Plan
 
-app = typer.Typer(
-    name="memplan",
-    help="Plan and compile PyTorch training steps that fit a memory budget.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_GET_BUDGET = click.option(
+    "--budget",
+    required=True,
+    metavar="SIZE",
+    help="Peak memory of a step: 8GB, 7.5GiB, 50% of the unplanned peak, or min.",
 )
-
-Budget = Annotated[str, typer.Option(help="8GB, 7.5GiB, 50%, a number of bytes, or min.")]
-Solver = Annotated[str, typer.Option(help="Name of a solver; see `memplan solvers`.")]
-TimeLimit = Annotated[float, typer.Option(min=0.01, help="Seconds the solver may take.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Device = Annotated[str | None, typer.Option(help="Device to plan for, such as cpu.")]
-Optimizer = Annotated[str | None, typer.Option(help="Count its state, such as adamw.")]
-
-
-@app.callback()
-def _options(
-    context: typer.Context,
-    debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
-) -> None:
-    context.obj = {"debug": debug}
+_GET_SOLVER = click.option(
+    "--solver", default="auto", show_default=True, help="One of `memplan solvers`."
+)
+_GET_JSON = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+_GET_OPTIMIZER = click.option(
+    "--optimizer", metavar="NAME", help="Optimizer whose state counts, such as adamw."
+)
+_PATH = click.Path(path_type=Path)
 
 
-@app.command(name="compile")
+class _Commands(click.Group):
+    """Commands by name; a name that is none of them is answered with the closest one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            close = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "see `memplan --help`"
+            raise click.UsageError(f"there is no command {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+def _time_limit(default_s: float) -> Callable[[_F], _F]:
+    return click.option(
+        "--time-limit",
+        type=click.FloatRange(min=0, min_open=True),
+        default=default_s,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long the solver may take.",
+    )
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 90},
+    epilog="Example: memplan compile examples/gpt2.py --budget 50% --verify",
+)
+@click.version_option(package_name="memplan", message="memplan %(version)s")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error; goes anywhere.")
+def app(debug: bool) -> None:
+    """Plan and compile PyTorch training steps that fit a memory budget."""
+
+
+@app.command(
+    name="compile",
+    short_help="Plan the training step of a model.",
+    epilog="Example: memplan compile examples/gpt2.py --budget 50% -o gpt2-plan",
+)
+@click.argument("file", type=_PATH)
+@_GET_BUDGET
+@_GET_SOLVER
+@click.option("--device", metavar="NAME", help="Device to plan for; by default the model's.")
+@click.option(
+    "--profile",
+    default="measured",
+    show_default=True,
+    metavar="KIND",
+    help="Prices of ops: measured (each is run here) or analytic.",
+)
+@_GET_OPTIMIZER
+@_time_limit(60.0)
+@click.option("-o", "--output", type=_PATH, metavar="FOLDER", help="Write plan and code there.")
+@click.option("--verify", is_flag=True, help="Run steps with and without the plan and compare.")
+@_GET_JSON
 def compile_(
-    file: Annotated[Path, typer.Argument(help="Python file that defines model() and more.")],
-    budget: Budget,
-    solver: Solver = "auto",
-    device: Device = None,
-    profile: Annotated[str, typer.Option(help="measured or analytic.")] = "measured",
-    optimizer: Optimizer = None,
-    time_limit: TimeLimit = 60.0,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write.")] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Run a step both ways.")] = False,
-    as_json: Json = False,
+    file: Path,
+    budget: str,
+    solver: str,
+    device: str | None,
+    profile: str,
+    optimizer: str | None,
+    time_limit: float,
+    output: Path | None,
+    verify: bool,
+    as_json: bool,
 ) -> None:
-    """Plan the training step of the model in FILE so that it fits a memory budget."""
-    from memplan.model_file import read_model_file
+    """Plan the training step of the model in FILE so that it fits a memory budget.
 
-    _check_solver(solver)
-    with _stages() as stages:
+    FILE is Python and defines model() and example_inputs(), and may define
+    loss(output, *targets) and optimizer(params); the files in examples/ do.
+    """
+    load_solver(solver)
+    _check_output(output)
+    with stages_shown() as stages, redirect_stdout(sys.stderr):
         stages("capturing", 0, 0)
-        model_file = read_model_file(file)
+        model_file = _read_model_file(file)
         module = _compile(
             model_file,
             budget=budget,
@@ -77,147 +132,174 @@ def compile_(
             time_limit=time_limit,
             progress=stages,
         )
-        stages("checking", 0, 0)
-        check = _verify(module, model_file, optimizer) if verify else None
-    if output is not None:
-        module.save(output)
+        check = _verify(module, model_file, optimizer, stages) if verify else None
+        if output is not None:
+            module.save(output)
     seconds = stages.seconds | {"solving": module.plan.solve_seconds}
     _print_plan(module.plan, seconds, check, as_json=as_json)
     if output is not None:
         _say(f"written to {output}; use it with memplan.load({str(output)!r}, model)")
-    if check is not None and not check.identical:
-        raise MemplanError("the planned step differs from the unplanned one; please report this")
+    _refuse_difference(check)
 
 
-@app.command()
-def show(
-    folder: Annotated[Path, typer.Argument(help="Folder that `memplan compile -o` wrote.")],
-    as_json: Json = False,
-) -> None:
-    """Show the plan in FOLDER."""
+@app.command(short_help="Show a plan that was written.", epilog="Example: memplan show gpt2-plan")
+@click.argument("folder", type=_PATH)
+@_GET_JSON
+def show(folder: Path, as_json: bool) -> None:
+    """Show the plan in FOLDER, which `memplan compile -o` wrote."""
     from memplan.codegen.artifacts import PLAN_FILE
     from memplan.planner.plan import Plan
 
-    plan = Plan.load(folder / PLAN_FILE)
+    path = folder if folder.is_file() else folder / PLAN_FILE
+    if not path.exists():
+        raise UsageError(
+            f"there is no plan in {folder}; write one with `memplan compile FILE -o {folder}`"
+        )
+    plan = Plan.load(path)
     _print_plan(plan, {"solving": plan.solve_seconds}, None, as_json=as_json)
 
 
-@app.command()
-def check(
-    folder: Annotated[Path, typer.Argument(help="Folder that `memplan compile -o` wrote.")],
-    file: Annotated[Path, typer.Argument(help="Python file that defines the model.")],
-    optimizer: Optimizer = None,
-    as_json: Json = False,
-) -> None:
-    """Run the model in FILE by the plan in FOLDER, and compare it with the unplanned step."""
+@app.command(
+    short_help="Run a model by a plan and compare.",
+    epilog="Example: memplan check gpt2-plan examples/gpt2.py",
+)
+@click.argument("folder", type=_PATH)
+@click.argument("file", type=_PATH)
+@_GET_OPTIMIZER
+@_GET_JSON
+def check(folder: Path, file: Path, optimizer: str | None, as_json: bool) -> None:
+    """Run the model in FILE by the plan in FOLDER and compare with the unplanned step."""
     from memplan import api
-    from memplan.model_file import read_model_file
 
-    model_file = read_model_file(file)
-    module = api.load(folder, model_file.model, loss=model_file.loss)
-    module.plan_for(*model_file.args, **model_file.kwargs)
-    result = _verify(module, model_file, optimizer)
-    seconds = {"solving": module.plan.solve_seconds}
-    _print_plan(module.plan, seconds, result, as_json=as_json)
+    with stages_shown() as stages, redirect_stdout(sys.stderr):
+        stages("capturing", 0, 0)
+        model_file = _read_model_file(file)
+        module = api.load(folder, model_file.model, loss=model_file.loss)
+        module.plan_for(*model_file.args, **model_file.kwargs)
+        result = _verify(module, model_file, optimizer, stages)
+    _print_plan(module.plan, stages.seconds, result, as_json=as_json)
+    _refuse_difference(result)
 
 
-@app.command()
-def solve(
-    graph: Annotated[Path, typer.Argument(help="Graph as JSON: ours, or sizes, costs, edges.")],
-    budget: Budget,
-    solver: Solver = "auto",
-    time_limit: TimeLimit = 30.0,
-    as_json: Json = False,
-) -> None:
-    """Plan a graph from a file."""
+@app.command(
+    short_help="Plan a graph from a file.",
+    epilog="Example: memplan solve graph.json --budget 8GB --json",
+)
+@click.argument("graph", type=_PATH)
+@_GET_BUDGET
+@_GET_SOLVER
+@_time_limit(30.0)
+@_GET_JSON
+def solve(graph: Path, budget: str, solver: str, time_limit: float, as_json: bool) -> None:
+    """Plan the graph in the JSON file GRAPH.
+
+    It is what Graph.to_json() wrote, or has the keys sizes, costs and edges.
+    """
     from memplan.graph_capture.graph_files import read_graph
     from memplan.planner.pipeline import make_plan
     from memplan.planner.problem import Limits
+    from memplan.results import solve_result
 
-    _check_solver(solver)
-    plan = make_plan(read_graph(graph), budget, solver=solver, limits=Limits(time_s=time_limit))
+    load_solver(solver)
+    with stages_shown() as stages, redirect_stdout(sys.stderr):
+        stages("solving", 0, 0)
+        limits = Limits(time_s=time_limit)
+        plan = make_plan(read_graph(graph), budget, solver=solver, limits=limits)
     if as_json:
-        _print_json(_solve_result(plan))
+        _print_json(solve_result(plan))
     else:
         _print_plan(plan, {"solving": plan.solve_seconds}, None, as_json=False)
 
 
-@app.command()
-def solvers(as_json: Json = False) -> None:
-    """List the installed solvers."""
-    from rich.table import Table
+@app.command(short_help="List the installed solvers.", epilog="Example: memplan solvers")
+@_GET_JSON
+def solvers(as_json: bool) -> None:
+    """List the installed solvers, built in or from other packages."""
+    from memplan.results import solver_result
+    from memplan.tables import print_plainly, solver_table
 
-    rows = [_describe_solver(name) for name in solver_entry_points()]
+    rows = [solver_result(name) for name in solver_entry_points()]
     if as_json:
         _print_json(rows)
-        return
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("name", "kind", "source"):
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(row["name"], row["kind"], row["source"])
-    _out().print(table)
+    else:
+        print_plainly(solver_table(rows))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0, 2 for an error, 3 for infeasible."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    """Run the command line and return its exit code.
+
+    0 is success, 2 an error of the user or the model, 3 an infeasible budget, 1 a bug of ours.
+    """
+    given = list(sys.argv[1:] if argv is None else argv)
+    arguments = [argument for argument in given if argument != "--debug"] or ["--help"]
+    debug = "--debug" in given
     try:
-        result = app(args=arguments, standalone_mode=False, prog_name="memplan")
+        with nullcontext() if debug else quiet():
+            result = app(args=arguments, standalone_mode=False, prog_name="memplan")
+        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except MemplanError as error:
-        if "--debug" in arguments:
+        if debug:
+            error.__suppress_context__ = False
             raise
         _say(f"memplan: {error}")
         return error.exit_code
     except click.ClickException as error:
-        _say(f"memplan: {error.format_message()}")
+        _say(f"memplan: {_with_help(error)}")
         return 2
     except (click.exceptions.Abort, KeyboardInterrupt):
         _say("memplan: stopped")
         return 130
+    except BrokenPipeError:
+        # Whoever read us has seen enough; nothing is left to be flushed at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if debug:
+            raise
+        _say(f"memplan: {_unexpected(error)}")
+        return 1
 
 
-class _Stages:
-    """Shows what is going on, where someone watches, and notes how long it took."""
-
-    def __init__(self, bar: Progress) -> None:
-        self._bar = bar
-        self._task = bar.add_task("starting", total=None)
-        self._name = ""
-        self._since = time.perf_counter()
-        self.seconds: dict[str, float] = {}
-
-    def __call__(self, name: str, done: int, total: int) -> None:
-        """Take note that `done` of `total` parts of stage `name` are done."""
-        if name != self._name:
-            self.finish()
-            self._name, self._since = name, time.perf_counter()
-        self._bar.update(
-            self._task, description=name, completed=done, total=total if total else None
-        )
-
-    def finish(self) -> None:
-        """Note the time of the stage that ends."""
-        if self._name:
-            spent = time.perf_counter() - self._since
-            self.seconds[self._name] = self.seconds.get(self._name, 0.0) + spent
-        self._name = ""
+def _with_help(error: click.ClickException) -> str:
+    """Return what is wrong with the command line, and where to read how it should be."""
+    text = error.format_message().rstrip(".")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None or text.endswith("?"):
+        return text
+    return f"{text[0].lower()}{text[1:]}; see `{context.command_path} --help`"
 
 
-@contextmanager
-def _stages() -> Iterator[_Stages]:
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        stages = _Stages(bar)
-        yield stages
-        stages.finish()
+def _unexpected(error: Exception) -> str:
+    """Return one line about an error that memplan did not foresee."""
+    from traceback import extract_tb
+
+    from memplan.graph_capture.user_code import user_line
+
+    text = " ".join(str(error).split()) or "no text"
+    line = user_line(extract_tb(error.__traceback__))
+    at = f", at {line}" if line else ""
+    return f"{type(error).__name__}: {text}{at}; add --debug for the traceback"
 
 
-def _compile(model_file: ModelFile, **settings: Any) -> Any:
+def _check_output(folder: Path | None) -> None:
+    """Refuse a place that cannot be written to before anything takes time."""
+    if folder is None:
+        return
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"cannot write to {folder}: it is a file; name a folder")
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise UsageError(f"cannot write to {folder}: {there} is not a folder that you may write")
+
+
+def _read_model_file(path: Path) -> ModelFile:
+    from memplan.model_file import read_model_file
+
+    return read_model_file(path)
+
+
+def _compile(model_file: ModelFile, **settings: Any) -> OptimizedModule:
     from memplan import api
 
     return api.compile(
@@ -225,10 +307,13 @@ def _compile(model_file: ModelFile, **settings: Any) -> Any:
     )
 
 
-def _verify(module: Any, model_file: ModelFile, optimizer: str | None) -> Check:
+def _verify(
+    module: OptimizedModule, model_file: ModelFile, optimizer: str | None, stages: Stages
+) -> Check:
     from memplan.codegen.check import check
     from memplan.graph_capture.optimizer_state import optimizer_named
 
+    stages("checking", 0, 0)
     make: Callable[..., Any] | None = model_file.optimizer
     if optimizer is not None:
         make = optimizer_named(optimizer)
@@ -237,74 +322,26 @@ def _verify(module: Any, model_file: ModelFile, optimizer: str | None) -> Check:
     )
 
 
-def _check_solver(name: str) -> None:
-    """Refuse a misspelt solver before anything takes time."""
-    load_solver(name)
-
-
-def _describe_solver(name: str) -> dict[str, Any]:
-    solver = load_solver(name)
-    return {
-        "name": name,
-        "kind": solver.kind,
-        "exact": solver.kind == "exact",
-        "source": solver.source,
-        "may": ["keep", "recompute"],
-        "available": True,
-    }
-
-
-def _solve_result(plan: Plan) -> dict[str, Any]:
-    from memplan.planner.schedule import sequence_of
-
-    return {
-        "cost": plan.planned_time_ns,
-        "peak": plan.planned_peak_bytes,
-        "proven_bound": plan.proven_bound_ns,
-        "model_bound": plan.model_bound_ns,
-        "status": plan.status.value,
-        "seconds": plan.solve_seconds,
-        "solver": plan.solver,
-        "sequence": list(sequence_of(plan.schedule)),
-    }
-
-
-def _plan_result(plan: Plan, seconds: dict[str, float], check: Check | None) -> dict[str, Any]:
-    result: dict[str, Any] = plan.summary()
-    result["bytes"] = result.pop("bytes_at_peak")
-    result["ops"] = len(plan.graph.ops)
-    result["tensors"] = len(plan.graph.tensors)
-    result["solve_seconds"] = plan.solve_seconds
-    result["capture_seconds"] = seconds.get("capturing", 0.0)
-    result["profile_seconds"] = seconds.get("profiling operations", 0.0)
-    result["notes"] = list(plan.notes)
-    if check is not None:
-        result["verify"] = {
-            "measured_peak_bytes": check.measured_peak_bytes,
-            "unplanned_measured_peak_bytes": check.unplanned_measured_peak_bytes,
-            "step_time_ratio": check.step_time_ratio,
-            "gradients_identical": check.gradients_identical,
-            "losses_identical": check.losses_identical,
-            "state_identical": check.state_identical,
-        }
-    return result
+def _refuse_difference(check: Check | None) -> None:
+    if check is not None and not check.identical:
+        raise MemplanError(
+            "the planned step differs from the unplanned one: do not train with this plan, and "
+            "please report it"
+        )
 
 
 def _print_plan(
     plan: Plan, seconds: dict[str, float], check: Check | None, *, as_json: bool
 ) -> None:
-    from memplan.tables import check_table, plan_table
+    from memplan.results import plan_result
+    from memplan.tables import check_table, plan_table, print_plainly
 
     if as_json:
-        _print_json(_plan_result(plan, seconds, check))
+        _print_json(plan_result(plan, seconds, check))
         return
-    _out().print(plan_table(plan, seconds))
+    print_plainly(plan_table(plan, seconds))
     if check is not None:
-        _out().print("", check_table(check))
-
-
-def _out() -> Console:
-    return Console(highlight=False)
+        print_plainly("", check_table(check))
 
 
 def _print_json(value: Any) -> None:

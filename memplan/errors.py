@@ -48,7 +48,19 @@ class PlanMismatch(MemplanError):
 
 
 class SolverStopped(MemplanError):
-    """The solver ran out of time before it found any schedule; nothing is proven."""
+    """The solver ended before it found any schedule; that proves nothing.
+
+    Attributes:
+        feasible_bytes: The smallest budget for which a schedule is known, or None.
+        limit_bytes: A proven lower limit: every schedule's peak is at least this.
+    """
+
+    def __init__(
+        self, text: str, *, feasible_bytes: int | None = None, limit_bytes: int = 0
+    ) -> None:
+        super().__init__(text)
+        self.feasible_bytes = feasible_bytes
+        self.limit_bytes = limit_bytes
 
 
 class InfeasibleBudget(MemplanError):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -50,8 +51,15 @@ def read_model_file(path: Path) -> ModelFile:
     Raises:
         UsageError: The file is not there, raises, or lacks a name; the text shows what is wanted.
     """
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name the Python file that defines the model")
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
+    with _beside(path):
+        return _read(path)
+
+
+def _read(path: Path) -> ModelFile:
     names = vars(_run(path))
     for wanted in ("model", "example_inputs"):
         if wanted not in names:
@@ -74,22 +82,32 @@ def read_model_file(path: Path) -> ModelFile:
     )
 
 
+@contextmanager
+def _beside(path: Path) -> Iterator[None]:
+    """Let the file import what lies beside it, as a script may."""
+    folder = str(path.parent.resolve())
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
 def _run(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # A file that is called like a module that is there, such as json.py, must not replace it.
+    name = path.stem if path.stem not in sys.modules else f"memplan_model_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     # Classes of the file must be found by name, by pickle and by Dynamo.
     sys.modules[spec.name] = module
-    sys.path.insert(0, str(path.parent.resolve()))
     try:
         spec.loader.exec_module(module)
     except MemplanError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{path} cannot be run: {_where(path, error)}") from error
-    finally:
-        sys.path.remove(str(path.parent.resolve()))
     return module
 
 
@@ -100,8 +118,8 @@ def _call(path: Path, name: str, value: Any) -> Any:
         return value()
     except MemplanError:
         raise
-    except Exception as error:
-        raise UsageError(f"{name}() failed: {_where(path, error)}") from error
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"{name}() in {path} failed: {_where(path, error)}") from error
 
 
 def _callable(path: Path, names: Mapping[str, Any], name: str) -> Callable[..., Any] | None:
@@ -127,13 +145,12 @@ def _split(path: Path, inputs: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]
     )
 
 
-def _where(path: Path, error: Exception) -> str:
+def _where(path: Path, error: BaseException) -> str:
     """Return the error in one line, with the line of the user's file that led to it."""
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {error.msg}"
-    lines = [
-        f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)
-    ]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).name == path.name]
     text = " ".join(str(error).split()) or type(error).__name__
     at = f"line {lines[-1]}: " if lines else ""
     return f"{at}{type(error).__name__}: {text}"

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from rich.console import Group, RenderableType
+import io
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from memplan.codegen.check import Check
 from memplan.planner.plan import Plan
 from memplan.units import format_bytes, format_ns
+
+if TYPE_CHECKING:
+    from memplan.codegen.check import Check
 
 _KIND_NAMES = {
     "param": "parameters",
@@ -21,59 +29,61 @@ _KIND_NAMES = {
     "temporary": "temporaries",
     "update": "optimizer step",
 }
+_TOP_MODULES = 5
+_ONE_LINE = 10_000
 
 
-def plan_table(plan: Plan, seconds: dict[str, float]) -> RenderableType:
+def print_plainly(*parts: RenderableType) -> None:
+    """Print for whoever reads stdout: fitted to a terminal, else one line a row, no colours."""
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(*parts, sep="\n")
+        return
+    text = io.StringIO()
+    Console(file=text, width=_ONE_LINE, highlight=False, color_system=None).print(*parts, sep="\n")
+    for line in text.getvalue().splitlines():
+        sys.stdout.write(line.rstrip() + "\n")
+
+
+def plan_table(plan: Plan, seconds: Mapping[str, float]) -> RenderableType:
     """Return the plan at a glance.
 
     Args:
         plan: The plan.
         seconds: What took how long, by name, in order.
     """
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    table.add_column()
-    unplanned = plan.unplanned_peak_bytes
+    table = _facts()
+    unplanned, planned = plan.unplanned_peak_bytes, plan.planned_peak_bytes
     table.add_row("unplanned peak", format_bytes(unplanned), f"{unplanned:,} bytes")
     table.add_row(
         "planned peak",
-        format_bytes(plan.planned_peak_bytes),
-        f"{plan.planned_peak_bytes:,} bytes, {plan.planned_peak_bytes / unplanned:.1%} of it",
+        format_bytes(planned),
+        f"{planned:,} bytes, {_share(planned, unplanned)} of it",
     )
     table.add_row("budget", format_bytes(plan.budget_bytes), f"{plan.budget_bytes:,} bytes")
+    table.add_row(
+        "no plan below",
+        format_bytes(plan.limit_bytes),
+        f"{plan.limit_bytes:,} bytes, {_share(plan.limit_bytes, unplanned)}, proven",
+    )
     table.add_row(
         "extra time",
         f"+{plan.overhead:.2%}",
         f"{plan.recomputed_ops} ops run again; step {format_ns(plan.unplanned_time_ns)} "
         f"-> {format_ns(plan.planned_time_ns)} by the profile",
     )
-    table.add_row("proven bound", f"+{plan.proven_bound:.2%}", f"gap {plan.gap:.2%} of the step")
+    table.add_row("proven bound", f"+{plan.proven_bound:.2%}", f"gap {plan.gap:.2%} above it")
     if plan.model_bound is not None:
         table.add_row("model bound", f"+{plan.model_bound:.2%}", "in the solver's own model")
     took = ", ".join(f"{name} {value:.1f} s" for name, value in seconds.items())
     table.add_row("solver", plan.solver, f"{plan.status.value}; {took}")
-    notes = [Text(note, style="italic") for note in plan.notes]
-    return Group(table, "", _bytes_table(plan), *notes)
-
-
-def _bytes_table(plan: Plan) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), title="at the peak", title_justify="left")
-    table.add_column("what", style="bold")
-    table.add_column("bytes", justify="right")
-    table.add_column("share", justify="right")
-    for kind, nbytes in plan.bytes_at_peak.items():
-        share = f"{nbytes / plan.planned_peak_bytes:.1%}"
-        table.add_row(_KIND_NAMES.get(kind, kind), format_bytes(nbytes), share)
-    return table
+    notes = [Padding(Text(f"note: {note}", style="italic"), (1, 0, 0, 0)) for note in plan.notes]
+    return Group(table, "", _bytes_table(plan), *_modules_table(plan), *notes)
 
 
 def check_table(check: Check) -> RenderableType:
     """Return what the check of a plan found."""
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    table.add_column()
+    table = _facts()
     off = check.measured_peak_bytes / check.planned_peak_bytes - 1
     table.add_row(
         "measured peak",
@@ -90,3 +100,58 @@ def check_table(check: Check) -> RenderableType:
     others = "loss and state too" if check.identical else "LOSS OR STATE DIFFER"
     table.add_row("gradients", verdict, f"{others}, over {check.steps} step(s)")
     return table
+
+
+def solver_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Return the installed solvers; rows as `solver_result` gives them."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("name", "kind", "source"):
+        table.add_column(column, overflow="fold", no_wrap=column != "source")
+    for row in rows:
+        table.add_row(row["name"], row["kind"], row["source"])
+    return table
+
+
+def _facts() -> Table:
+    """Return an empty table of names, figures and remarks; only the remarks may wrap."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+def _bytes_table(plan: Plan) -> Table:
+    table = _shares("at the peak", "bytes")
+    for kind, nbytes in plan.bytes_at_peak.items():
+        share = _share(nbytes, plan.planned_peak_bytes)
+        table.add_row(_KIND_NAMES.get(kind, kind), format_bytes(nbytes), share)
+    return table
+
+
+def _modules_table(plan: Plan) -> list[RenderableType]:
+    """Return the modules with the largest activations at the peak; none where ops name none."""
+    modules = plan.modules_at_peak
+    if not any(modules):
+        return []
+    table = _shares("activations and temporaries", "bytes")
+    for module, nbytes in list(modules.items())[:_TOP_MODULES]:
+        share = _share(nbytes, plan.planned_peak_bytes)
+        table.add_row(Text(module or "(no module)"), format_bytes(nbytes), share)
+    if rest := list(modules.values())[_TOP_MODULES:]:
+        share = _share(sum(rest), plan.planned_peak_bytes)
+        table.add_row(f"({len(rest)} more)", format_bytes(sum(rest)), share)
+    return ["", table]
+
+
+def _shares(what: str, *figures: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column(what, style="bold", overflow="fold", header_style="bold underline")
+    for name in figures:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    return table
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "0.0%"

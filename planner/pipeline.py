@@ -234,7 +234,9 @@ def _nothing_found(
         return SolverStopped(
             f"solver {solver.name!r} found no schedule within {budget_bytes:,} bytes"
             f"{_because(solution)}; one is known that takes {minimum.feasible_bytes:,} bytes, "
-            "so try solver 'auto' or more time"
+            "so try solver 'auto' or more time",
+            feasible_bytes=minimum.feasible_bytes,
+            limit_bytes=minimum.limit_bytes,
         )
     if solution.status is Status.INFEASIBLE:
         # INFEASIBLE is a proof about this budget, so the limit is above it.
@@ -243,7 +245,9 @@ def _nothing_found(
         f"solver {solver.name!r} found no schedule within {budget_bytes:,} bytes"
         f"{_because(solution)}; that proves nothing: more time may help. "
         f"The smallest budget known to be feasible is {minimum.feasible_bytes:,} bytes, "
-        f"and none below {minimum.limit_bytes:,} can be"
+        f"and none below {minimum.limit_bytes:,} can be",
+        feasible_bytes=minimum.feasible_bytes,
+        limit_bytes=minimum.limit_bytes,
     )
 
 

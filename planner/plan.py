@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from memplan.errors import InvalidGraph, InvalidSchedule, PlanMismatch, UsageError
-from memplan.graph_capture.graph import Graph, Phase
+from memplan.graph_capture.graph import Graph, Op, Phase
 from memplan.planner.atomic_write import write_atomically
 from memplan.planner.problem import Problem
 from memplan.planner.schedule import Compute, Drop, Schedule, Step, schedule_of, sequence_of
@@ -127,6 +127,15 @@ class Plan:
         """
         return MappingProxyType(_bytes_at_peak(self.graph, self.schedule, self.timeline))
 
+    @cached_property
+    def modules_at_peak(self) -> Mapping[str, int]:
+        """Bytes that could be freed but are in use at the peak, by module, largest first.
+
+        A tensor belongs to the module whose op made it; `""` stands for ops outside all modules,
+        such as the loss.
+        """
+        return MappingProxyType(_modules_at_peak(self.graph, self.schedule, self.timeline))
+
     def summary(self) -> dict[str, Any]:
         """Return the figures of the plan under the keys of its file."""
         return {
@@ -232,23 +241,44 @@ class Plan:
 
 def _bytes_at_peak(graph: Graph, schedule: Schedule, timeline: Timeline) -> dict[str, int]:
     by_kind: Counter[str] = Counter()
-    # At the peak a tensor can be there twice: kept, and being written a second time.
-    instances = [t for t, made in enumerate(graph.producer) if made is None]
-    if schedule:
-        current = schedule[timeline.peak_step]
-        instances = list(_resident_before(graph, schedule, timeline.peak_step))
-        if isinstance(current, Compute):
-            op = graph.ops[current.op]
-            instances += op.outputs
-            owner = "update" if op.phase is Phase.UPDATE else "workspace"
-            by_kind[owner] += op.workspace_bytes
-    for t in instances:
+    running = _op_at_peak(graph, schedule, timeline)
+    if running is not None:
+        owner = "update" if running.phase is Phase.UPDATE else "workspace"
+        by_kind[owner] += running.workspace_bytes
+    for t in _instances_at_peak(graph, schedule, timeline):
         tensor, made = graph.tensors[t], graph.producer[t]
         for_update = made is not None and graph.ops[made].phase is Phase.UPDATE
         owner = "update" if for_update and not tensor.pinned else tensor.kind.value
         by_kind[owner] += tensor.nbytes
-    largest_first = sorted(by_kind.items(), key=lambda item: (-item[1], item[0]))
-    return {owner: nbytes for owner, nbytes in largest_first if nbytes}
+    return _largest_first(by_kind)
+
+
+def _modules_at_peak(graph: Graph, schedule: Schedule, timeline: Timeline) -> dict[str, int]:
+    by_module: Counter[str] = Counter()
+    for t in _instances_at_peak(graph, schedule, timeline):
+        made = graph.producer[t]
+        if made is not None and not graph.tensors[t].pinned:
+            by_module[graph.ops[made].module] += graph.tensors[t].nbytes
+    return _largest_first(by_module)
+
+
+def _largest_first(amounts: Mapping[str, int]) -> dict[str, int]:
+    ordered = sorted(amounts.items(), key=lambda item: (-item[1], item[0]))
+    return {owner: nbytes for owner, nbytes in ordered if nbytes}
+
+
+def _op_at_peak(graph: Graph, schedule: Schedule, timeline: Timeline) -> Op | None:
+    current = schedule[timeline.peak_step] if schedule else None
+    return graph.ops[current.op] if isinstance(current, Compute) else None
+
+
+def _instances_at_peak(graph: Graph, schedule: Schedule, timeline: Timeline) -> list[int]:
+    """Return the tensors in use at the peak, one twice where it is kept and written again."""
+    if not schedule:
+        return [t for t, made in enumerate(graph.producer) if made is None]
+    there = list(_resident_before(graph, schedule, timeline.peak_step))
+    running = _op_at_peak(graph, schedule, timeline)
+    return there + list(running.outputs if running else ())
 
 
 def _resident_before(graph: Graph, schedule: Schedule, step: int) -> tuple[int, ...]:

@@ -72,6 +72,24 @@ class CostScale:
         return max(0, math.floor((objective - slack) * self.unit_ns))
 
 
+def add_row(model: Any, terms: Sequence[tuple[Any, float]], sense: str, right: float) -> None:
+    """Add `sum of coefficient x variable` <= or == `right` to a `pulp.LpProblem`.
+
+    Several times faster than PuLP's operators, which copy an expression at each step.
+
+    Args:
+        model: The problem.
+        terms: Variables, each once, with their coefficients.
+        sense: `<=` or `==`.
+        right: The right-hand side.
+    """
+    import pulp
+
+    relation = pulp.LpConstraintLE if sense == "<=" else pulp.LpConstraintEQ
+    expression = pulp.LpAffineExpression(terms)
+    model.addConstraint(pulp.LpConstraint(expression, sense=relation, rhs=right))
+
+
 def solve_milp(
     model: Any, time_s: float, threads: int, seed: int, start: Mapping[str, float] | None = None
 ) -> MilpResult:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memplan.planner.problem import Limits, Problem
-from memplan.solvers._milp import CostScale, Outcome, solve_milp
+from memplan.solvers._milp import CostScale, Outcome, add_row, solve_milp
 from memplan.solvers._stages import Stages
 
 
@@ -73,7 +73,9 @@ def _model(
         for t in range(len(graph.ops))
         for k in stages.carried[t]
     }
-    model += pulp.lpSum(graph.ops[i].time_ns / scale.unit_ns * x for (_, i), x in r.items())
+    model += pulp.LpAffineExpression(
+        [(x, graph.ops[i].time_ns / scale.unit_ns) for (_, i), x in r.items()]
+    )
     for t in range(len(graph.ops)):
         _availability(model, stages, r, s, t)
         _memory(model, problem, stages, r, s, t)
@@ -84,41 +86,54 @@ def _availability(model: Any, stages: Stages, r: Any, s: Any, t: int) -> None:
     source = stages.source
     for k in stages.carried[t]:
         if source[k] < t - 1:
-            model += s[t, k] <= s.get((t - 1, k), 0) + r.get((t - 1, source[k]), 0)
+            before = [(s[t - 1, k], -1.0)]
+            if (t - 1, source[k]) in r:
+                before.append((r[t - 1, source[k]], -1.0))
+            add_row(model, [(s[t, k], 1.0), *before], "<=", 0.0)
     for i in (*stages.again[t], t):
+        runs = [] if i == t else [(r[t, i], 1.0)]
         for k in stages.inputs[i]:
-            runs = 1 if i == t else r[t, i]
-            model += runs <= s.get((t, k), 0) + r.get((t, source[k]), 0)
+            there = [(s[t, k], -1.0)]
+            if (t, source[k]) in r:
+                there.append((r[t, source[k]], -1.0))
+            add_row(model, [*runs, *there], "<=", -1.0 if i == t else 0.0)
 
 
 def _memory(model: Any, problem: Problem, stages: Stages, r: Any, s: Any, t: int) -> None:
-    import pulp
-
     # Large coefficients cost accuracy: bytes as a share of the budget, unless small.
     unit = 1.0 if problem.budget_bytes <= 10**5 else problem.budget_bytes / 1e4
     size = [tensor.nbytes / unit for tensor in problem.graph.tensors]
     room = (problem.budget_bytes - stages.fixed_bytes[t]) / unit
-    model += pulp.lpSum(size[k] * s[t, k] for k in stages.carried[t]) <= room
+    add_row(model, [(s[t, k], size[k]) for k in stages.carried[t]], "<=", room)
     own = {*stages.inputs[t], *stages.outputs[t]}
     own_bytes = stages.running_bytes[t] / unit + sum(size[k] for k in stages.inputs[t])
-    beside = (k for k in (stages.carried[t + 1] if t + 1 < len(stages.carried) else ()))
-    model += pulp.lpSum(size[k] * s[t + 1, k] for k in beside if k not in own) <= room - own_bytes
+    after = stages.carried[t + 1] if t + 1 < len(stages.carried) else ()
+    beside = [(s[t + 1, k], size[k]) for k in after if k not in own]
+    add_row(model, beside, "<=", room - own_bytes)
     if not stages.again[t]:
         return
-    throughout = {}
-    for k in stages.carried[t]:
-        runs = r.get((t, stages.source[k]), 0)
-        if k in stages.inputs[t]:
-            least = 1 - runs
-        elif (t + 1, k) in s:
-            least = s[t + 1, k] - runs
-        else:
-            continue
-        throughout[k] = y = model.add_variable(f"Y_{t}_{k}", 0, 1)
-        model += y >= least
+    throughout = _throughout(model, stages, r, s, t)
     total = model.add_variable(f"Y_{t}", 0)
-    model += total == pulp.lpSum(size[k] * y for k, y in throughout.items())
+    parts = [(y, -size[k]) for k, y in throughout.items()]
+    add_row(model, [(total, 1.0), *parts], "==", 0.0)
     for i in stages.again[t]:
         taken = stages.running_bytes[i] / unit + sum(size[k] for k in stages.inputs[i])
-        own_y = [size[k] * throughout[k] for k in stages.inputs[i] if k in throughout]
-        model += total - pulp.lpSum(own_y) + taken * r[t, i] <= room
+        own_y = [(throughout[k], -size[k]) for k in stages.inputs[i] if k in throughout]
+        add_row(model, [(total, 1.0), *own_y, (r[t, i], taken)], "<=", room)
+
+
+def _throughout(model: Any, stages: Stages, r: Any, s: Any, t: int) -> dict[int, Any]:
+    """Add Y for each tensor that may be there throughout stage `t`."""
+    throughout = {}
+    for k in stages.carried[t]:
+        read = k in stages.inputs[t]
+        if not read and (t + 1, k) not in s:
+            continue
+        throughout[k] = y = model.add_variable(f"Y_{t}_{k}", 0, 1)
+        terms = [(y, -1.0)]
+        if (t, stages.source[k]) in r:
+            terms.append((r[t, stages.source[k]], -1.0))
+        if not read:
+            terms.append((s[t + 1, k], 1.0))
+        add_row(model, terms, "<=", -1.0 if read else 0.0)
+    return throughout

@@ -84,6 +84,11 @@ class Stages:
             for t in range(len(self.graph.ops))
         ]
 
+    @cached_property
+    def decisions(self) -> int:
+        """Number of pairs of a stage and an op or tensor that have to be decided."""
+        return sum(map(len, self.again)) + sum(map(len, self.carried))
+
     def split(self, sequence: Sequence[int]) -> list[tuple[int, ...]] | None:
         """Return the ops of each stage of a sequence, sorted, each once.
 

@@ -32,6 +32,7 @@ class Auto:
 
     Attributes:
         exact_ops: Graphs of up to this many ops go to Checkmate.
+        exact_share: The share of the time limit that Checkmate may take.
         gap: No further stage starts once a schedule is proven within this share of the bound.
     """
 
@@ -40,6 +41,7 @@ class Auto:
     source: ClassVar[str] = "keep-all, a relaxation, greedy replays led by it, then a MILP"
 
     exact_ops: int = 150
+    exact_share: float = 0.3
     gap: float = 0.0002
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
@@ -64,7 +66,9 @@ class Auto:
         if run.is_done():
             return
         small = len(run.problem.graph.ops) <= self.exact_ops
-        run.stage("checkmate" if small else "windowed", 1.0, start=run.best)
+        # Where layers are alike a proof can take all the time there is, and saves little.
+        share = self.exact_share if small else 1.0
+        run.stage("checkmate" if small else "windowed", share, start=run.best)
         if run.best is not None and not run.is_done():
             # Time that the MILP left goes to replays near the best schedule.
             run.seed += 1

@@ -21,7 +21,7 @@ Complexity: O(ops^2) binaries, O(ops x reads) rows.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -31,9 +31,12 @@ from memplan.planner.schedule import Drop, Schedule, schedule_of, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver
 from memplan.planner.verify import is_valid
-from memplan.solvers._milp import CostScale, Outcome, solve_milp
+from memplan.solvers._milp import CostScale, Outcome, add_row, solve_milp
 from memplan.solvers._stage_bound import StageBound, stage_bound
 from memplan.solvers._stages import Stages
+
+_BUILT_PER_S = 5_000
+"""Decisions whose rows are built in a second, cautiously: PuLP knows no time limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ class Checkmate:
         def left_s() -> float:
             return limits.time_s - (time.monotonic() - began)
 
+        if left_s() < stages.decisions / _BUILT_PER_S:
+            return _answer(problem, best, f"no time to build {stages.decisions:,} variables")
         proven = StageBound(bound_ns=graph.time_ns)
         if self.prove:
             proven = stage_bound(problem, stages, left_s() / 3, limits)
@@ -144,7 +149,7 @@ class _Model:
     def __init__(self, problem: Problem, stages: Stages) -> None:
         import pulp
 
-        self.pulp, self.stages = pulp, stages
+        self.stages = stages
         self.graph, self.budget_bytes = problem.graph, problem.budget_bytes
         self.scale = CostScale.of([op.time_ns for op in self.graph.ops])
         # Large coefficients cost accuracy: bytes as a share of the budget, unless small.
@@ -163,58 +168,58 @@ class _Model:
         }
         self.f: dict[tuple[int, int, int], Any] = {}
         self.u: dict[tuple[int, int], Any] = {}
-        self.problem += pulp.lpSum(
-            self.graph.ops[i].time_ns / self.scale.unit_ns * r for (_, i), r in self.r.items()
+        times_ns = [op.time_ns for op in self.graph.ops]
+        self.problem += pulp.LpAffineExpression(
+            [(r, times_ns[i] / self.scale.unit_ns) for (_, i), r in self.r.items()]
         )
         for t in ops:
             self._availability(t)
             self._memory(t)
 
-    def runs(self, t: int, i: int) -> Any:
-        """R[t, i], with its fixed values."""
-        return 1 if i == t else self.r.get((t, i), 0)
-
-    def carries(self, t: int, k: int) -> Any:
-        """S[t, k], zero where it is not a decision."""
-        return self.s.get((t, k), 0)
+    def _row(self, terms: Sequence[tuple[Any, float]], sense: str, right: float) -> None:
+        add_row(self.problem, terms, sense, right)
 
     def _availability(self, t: int) -> None:
         """Equations 1b and 1c, and no instance that nothing reads."""
         source = self.stages.source
         for k in self.stages.carried[t]:
+            here = (self.s[t, k], 1.0)
             if source[k] < t - 1:
-                before = self.carries(t - 1, k) + self.runs(t - 1, source[k])
-                self.problem += self.s[t, k] <= before
+                before = [(self.s[t - 1, k], -1.0)]
+                if (t - 1, source[k]) in self.r:
+                    before.append((self.r[t - 1, source[k]], -1.0))
+                self._row([here, *before], "<=", 0.0)
             if (t, source[k]) in self.r:
-                self.problem += self.s[t, k] + self.r[t, source[k]] <= 1
+                self._row([here, (self.r[t, source[k]], 1.0)], "<=", 1.0)
         for i in (*self.stages.again[t], t):
+            runs = [] if i == t else [(self.r[t, i], 1.0)]
             for k in self.stages.inputs[i]:
-                self.problem += self.runs(t, i) <= self.carries(t, k) + self.runs(t, source[k])
+                there = [(self.s[t, k], -1.0)]
+                if (t, source[k]) in self.r:
+                    there.append((self.r[t, source[k]], -1.0))
+                self._row([*runs, *there], "<=", -1.0 if i == t else 0.0)
 
     def _memory(self, t: int) -> None:
         """Equations 2 and 3: the bytes in use at every op of stage `t`."""
-        pulp, stages, unit = self.pulp, self.stages, self.bytes_unit
+        stages, unit = self.stages, self.bytes_unit
         size = [tensor.nbytes / unit for tensor in self.graph.tensors]
         room = (self.budget_bytes - stages.fixed_bytes[t]) / unit
         self._frees(t)
-        live: Any = pulp.lpSum(size[k] * self.s[t, k] for k in stages.carried[t])
-        for i in (*stages.again[t], t):
-            running = stages.running_bytes[i] / unit
-            self.problem += live + running * self.runs(t, i) <= room
-            if i == t:
-                return
+        live = [(self.s[t, k], size[k]) for k in stages.carried[t]]
+        for i in stages.again[t]:
+            again = self.r[t, i]
+            self._row([*live, (again, stages.running_bytes[i] / unit)], "<=", room)
+            after = self.u[t, i] = self.problem.add_variable(f"U_{t}_{i}", 0)
+            made = sum(size[k] for k in stages.outputs[i])
             touched = (*stages.inputs[i], *stages.outputs[i])
-            after = self.problem.add_variable(f"U_{t}_{i}", 0)
-            self.problem += after == (
-                live
-                + sum(size[k] for k in stages.outputs[i]) * self.runs(t, i)
-                - pulp.lpSum(size[k] * self.f[t, k, i] for k in touched if (t, k, i) in self.f)
-            )
-            live = self.u[t, i] = after
+            freed = [(self.f[t, k, i], -size[k]) for k in touched if (t, k, i) in self.f]
+            self._row([(after, -1.0), *live, (again, made), *freed], "==", 0.0)
+            live = [(after, 1.0)]
+        self._row(live, "<=", room - stages.running_bytes[t] / unit)
 
     def _frees(self, t: int) -> None:
         """Equation 5: a tensor leaves after an op that runs, if no later one reads it."""
-        stages, pulp = self.stages, self.pulp
+        stages = self.stages
         touched: dict[int, list[int]] = {}
         for i in stages.again[t]:
             for k in (*stages.inputs[i], *stages.outputs[i]):
@@ -225,11 +230,13 @@ class _Model:
             frees = []
             for at, i in enumerate(ops):
                 free = self.f[t, k, i] = self.problem.add_variable(f"F_{t}_{k}_{i}", 0, 1)
-                self.problem += free <= self.r[t, i]
+                self._row([(free, 1.0), (self.r[t, i], -1.0)], "<=", 0.0)
                 for j in ops[at + 1 :]:
-                    self.problem += free <= 1 - self.r[t, j]
-                frees.append(free)
-            self.problem += pulp.lpSum(frees) <= 1 - self.carries(t + 1, k)
+                    self._row([(free, 1.0), (self.r[t, j], 1.0)], "<=", 1.0)
+                frees.append((free, 1.0))
+            if (t + 1, k) in self.s:
+                frees.append((self.s[t + 1, k], 1.0))
+            self._row(frees, "<=", 1.0)
 
     def schedule(self, values: Mapping[str, float]) -> Schedule:
         """Read the ops of all stages, one after the other."""

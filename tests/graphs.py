@@ -129,29 +129,24 @@ def random_graphs(draw: st.DrawFn, max_ops: int = 10) -> Graph:
     that must not run twice or have to run in order, and a backward phase from a drawn op on.
     As in a training step, the second half reads the first half backwards.
     """
-    rng = random.Random(draw(st.integers(0, 2**32 - 1)))
+    return _random_graph(random.Random(draw(st.integers(0, 2**32 - 1))), max_ops)
+
+
+def _random_graph(rng: random.Random, max_ops: int) -> Graph:
     count = rng.randint(max(1, max_ops - 4), max_ops)
     boundary = rng.choice((count, count // 2 + 1, count // 2 + 2))
     plain = rng.random() < 0.4
     tensors = [Tensor(name="given", nbytes=rng.randint(0, 2), kind=Kind.PARAM)]
     ops: list[Op] = []
     for i in range(count):
-        newest = [t for op in ops[-1:] for t in op.outputs]
         reads = rng.sample(range(len(tensors)), min(len(tensors), rng.choice((0, 1, 1, 2))))
-        if newest and rng.random() < 0.7:
-            reads.append(rng.choice(newest))
+        newest = ops[-1].outputs if ops else ()
         mirror = ops[count - 1 - i].outputs if 2 * i >= count else ()
-        if mirror and rng.random() < 0.7:
-            reads.append(rng.choice(mirror))
+        reads += [rng.choice(made) for made in (newest, mirror) if made and rng.random() < 0.7]
         outputs = range(len(tensors), len(tensors) + rng.choice((1, 1, 1, 1, 2, 2, 0)))
-        tensors += [
-            Tensor(
-                name=f"t{t}",
-                nbytes=rng.choice((0, 1, 2, 3, 4, 5)),
-                kind=Kind.OUTPUT if rng.random() < 0.1 else Kind.ACTIVATION,
-            )
-            for t in outputs
-        ]
+        for t in outputs:
+            kind = Kind.OUTPUT if rng.random() < 0.1 else Kind.ACTIVATION
+            tensors.append(Tensor(name=f"t{t}", nbytes=rng.randint(0, 5), kind=kind))
         ops.append(
             Op(
                 name=f"op{i}",

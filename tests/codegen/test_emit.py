@@ -10,7 +10,6 @@ import torch
 from memplan.codegen.backend import Backend
 from memplan.codegen.check import check
 from memplan.codegen.optimized_module import OptimizedModule
-from memplan.codegen.step import step_function
 from memplan.graph_capture.annotate import with_costs, with_optimizer
 from memplan.graph_capture.device import Device
 from memplan.graph_capture.devices import find_device
@@ -90,7 +89,7 @@ def test_recomputing_changes_no_bit_and_takes_the_planned_memory(name: str, ever
     torch.manual_seed(0)
     model, args = CASES[name].make(), CASES[name].args()
     backend = Backend(planner(model, lambda graph: keep_every(graph, every)))
-    module = OptimizedModule(model, step_function(model, lambda out: first(out)), backend)
+    module = OptimizedModule(model, lambda out: first(out), backend)
     step = module.plan_for(*args)
     assert step.plan.recomputed_ops > 0
     result = check(module, args, optimizer=torch.optim.AdamW, steps=3, timed_steps=0)
@@ -112,13 +111,24 @@ def test_decisions_are_nodes() -> None:
     case = CASES["dropouts"]
     model = case.make()
     backend = Backend(planner(model, lambda graph: keep_every(graph, 3)))
-    module = OptimizedModule(model, step_function(model, None), backend)
+    module = OptimizedModule(model, None, backend)
     module.plan_for(*case.args())
     forward = [n for n in module.forward_graph.graph.nodes if n.op == "call_function"]
     backward = [n for n in module.backward_graph.graph.nodes if n.op == "call_function"]
     assert any(n.target is torch.ops.memplan.checkpoint.default for n in forward)
     assert any(n.name.endswith("_recompute_1") for n in backward)
     assert "run_with_rng_state" in module.backward_graph.code
+
+
+def test_generated_code(golden: Callable[[str], None]) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Dropout(0.5), torch.nn.Linear(4, 1)
+    )
+    backend = Backend(planner(model, lambda graph: keep_every(graph, 1000)))
+    module = OptimizedModule(model, torch.sum, backend)
+    module.plan_for(torch.randn(2, 4))
+    golden(f"{module.forward_graph.code.strip()}\n\n{module.backward_graph.code.strip()}\n")
 
 
 def test_without_replay_of_the_generator_gradients_would_differ(
@@ -135,6 +145,6 @@ def test_without_replay_of_the_generator_gradients_would_differ(
     case = CASES["dropouts"]
     model, args = case.make(), case.args()
     backend = Backend(planner(model, lambda graph: keep_every(graph, 1000)))
-    module = OptimizedModule(model, step_function(model, None), backend)
+    module = OptimizedModule(model, None, backend)
     module.plan_for(*args)
     assert not check(module, args, steps=1, timed_steps=0).gradients_identical

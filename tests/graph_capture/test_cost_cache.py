@@ -16,9 +16,9 @@ def test_costs_come_back_and_later_ones_win(tmp_path: Path) -> None:
     cache = CostCache(tmp_path / "new", ENVIRONMENT)
     assert cache.read() == {}
     cache.add({"a": OpCost(1, 2), "b": OpCost(3, 4)})
-    cache.add({"a": OpCost(5, 6)})
+    cache.add({"a": OpCost(5, 6, 7)})
     assert CostCache(tmp_path / "new", ENVIRONMENT).read() == {
-        "a": OpCost(5, 6),
+        "a": OpCost(5, 6, 7),
         "b": OpCost(3, 4),
     }
 

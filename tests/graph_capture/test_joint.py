@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from memplan.codegen.backend import Backend, PlannedOnly
-from memplan.codegen.optimized_module import OptimizedModule
-from memplan.codegen.step import step_function
+from memplan.codegen.optimized_module import OptimizedModule, run_until_planned
 from memplan.errors import PlanMismatch
 from memplan.graph_capture.graph import Graph, Kind, Op, Phase
 from memplan.graph_capture.joint import BOUNDARY, JointGraph
@@ -25,7 +24,7 @@ def read(model: nn.Module, *args: torch.Tensor) -> JointGraph:
         raise PlannedOnly
 
     torch._dynamo.reset()
-    OptimizedModule(model, step_function(model, None), Backend(stop)).capture(*args)
+    run_until_planned(OptimizedModule(model, None, Backend(stop)), args, {})
     return found[0]
 
 

@@ -8,6 +8,7 @@ import torch
 
 from memplan.errors import ProfileError
 from memplan.graph_capture import measured_profiler
+from memplan.graph_capture.analytic_profiler import AnalyticProfiler
 from memplan.graph_capture.devices import find_device
 from memplan.graph_capture.measured_profiler import MeasuredProfiler
 from memplan.graph_capture.op_call import OpCall, TensorSpec
@@ -191,3 +192,19 @@ def test_cuda_ops_are_timed_on_the_device(tmp_path: Path) -> None:
     x = TensorSpec((1024, 1024), (1024, 1), torch.float32, "cuda")
     cost = profiler(tmp_path).profile([OpCall(ATEN.mm.default, (x, x), (), (x,))])[0]
     assert 1_000 < cost.time_ns < 100_000_000
+
+
+LOSSES = ("binary_cross_entropy", "l1_loss", "mse_loss", "smooth_l1_loss", "soft_margin_loss")
+
+
+@pytest.mark.parametrize("name", [n for n in LOSSES if hasattr(ATEN, n)])
+def test_what_a_loss_keeps_beyond_its_scalar_is_known(name: str, tmp_path: Path) -> None:
+    loss, size = getattr(ATEN, name).default, (spec(64, 64), spec(64, 64))
+    calls = [OpCall(loss, size, (), (spec(),)), OpCall(ATEN.relu.default, size[:1], (), size[:1])]
+    measured = profiler(tmp_path, strict=True).profile(calls)
+    modelled = AnalyticProfiler(find_device("cpu")).profile(calls)
+    kept = torch.nn.functional.mse_loss(*torch.randn(2, 64, 64)).untyped_storage().nbytes() - 4
+    assert kept == 64 * 64 * 4 - 4
+    assert measured[0].retained_bytes == (0 if name == "l1_loss" else kept)
+    for own, model in zip(measured, modelled, strict=True):
+        assert own.retained_bytes == model.retained_bytes

@@ -134,4 +134,4 @@ def test_published_instances(name: str, instance: str) -> None:
     plain = schedule_of(graph, range(len(graph.ops)))
     peak_bytes = simulate(graph, plain).peak_bytes
     for percent in (90, 80, 70):
-        solve(name, graph, peak_bytes * percent // 100, time_s=2.0)
+        solve(name, graph, peak_bytes * percent // 100, time_s=1.0)

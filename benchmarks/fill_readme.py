@@ -1,0 +1,119 @@
+"""Put the figures of the last benchmark runs into the README's tables.
+
+    python -m benchmarks.verify_examples --json benchmarks/results/verify_examples.json
+    python -m benchmarks.alternatives --json benchmarks/results/alternatives.json
+    python -m benchmarks.fill_readme [--check]
+
+Each table stands between two comments that name it, and is replaced as a whole. With `--check`
+nothing is written; the exit code says whether the README is up to date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
+
+Row = dict[str, Any]
+
+
+def main() -> int:
+    """Rewrite the README, or check it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    options = parser.parse_args()
+    old = README.read_text(encoding="utf-8")
+    new = filled(old, RESULTS)
+    if options.check:
+        return 0 if new == old else 1
+    README.write_text(new, encoding="utf-8")
+    return 0
+
+
+def filled(text: str, results: Path) -> str:
+    """Return `text` with the tables whose results are there; the others stay as they are."""
+    for name, table in TABLES.items():
+        path = results / f"{name}.json"
+        if path.exists():
+            rows = table(json.loads(path.read_text(encoding="utf-8")))
+            text = _replace(text, name, rows)
+    return text
+
+
+def verify_examples(rows: Sequence[Row]) -> str:
+    """One line for each example and budget."""
+    lines = _head("example", "budget", "unplanned", "planned", "measured", "extra time", "equal")
+    for row in rows:
+        if "error" in row:
+            lines.append(_line(row["example"], row["error"], *[""] * 5))
+            continue
+        lines.append(
+            _line(
+                row["example"],
+                f"{_gb(row['budget_bytes'])} ({row['asked']})",
+                _gb(row["unplanned_peak_bytes"]),
+                _gb(row["planned_peak_bytes"]),
+                f"{_gb(row['measured_peak_bytes'])} ({row['off']:+.2%})",
+                f"+{row['overhead']:.1%}",
+                "yes" if row["identical"] else "**no**",
+            )
+        )
+    return "\n".join(lines)
+
+
+def alternatives(rows: Sequence[Row]) -> str:
+    """One line for each way to train the same model."""
+    lines = _head("way", "peak", "of plain", "step", "of plain", "gradients differ by")
+    base = next((r for r in rows if r["way"] == "plain" and "error" not in r), None)
+    for row in rows:
+        if "error" in row:
+            lines.append(_line(row["way"], row["error"], *[""] * 4))
+            continue
+        lines.append(
+            _line(
+                row["way"],
+                _gb(row["peak_bytes"]),
+                f"{row['peak_bytes'] / base['peak_bytes']:.0%}" if base else "",
+                f"{row['step_s']:.1f} s",
+                f"x {row['step_s'] / base['step_s']:.2f}" if base else "",
+                f"{row['gradient_error']:.1e}" if row["gradient_error"] else "0",
+            )
+        )
+    return "\n".join(lines)
+
+
+TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
+    "verify_examples": verify_examples,
+    "alternatives": alternatives,
+}
+
+
+def _replace(text: str, name: str, table: str) -> str:
+    block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    if not block.search(text):
+        raise ValueError(f"the README has no place for the table {name!r}")
+    return block.sub(lambda match: f"{match[1]}{table}\n{match[2]}", text)
+
+
+def _head(*names: str) -> list[str]:
+    return [_line(*names), _line("---", *["---:"] * (len(names) - 1))]
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _gb(nbytes: int) -> str:
+    return f"{nbytes / 1e9:.2f} GB"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

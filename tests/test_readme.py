@@ -1,0 +1,80 @@
+"""What the README says can be done, and its tables are those of the last runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks import fill_readme
+from memplan.cli import app
+from memplan.codegen.optimized_module import OptimizedModule
+
+README = fill_readme.README.read_text(encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def test_the_python_example_runs() -> None:
+    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
+    assert code
+    model = nn.Sequential(*[nn.Linear(32, 32), nn.Tanh()] * 4)
+    before = [p.detach().clone() for p in model.parameters()]
+    batch = torch.randn(64, 32), torch.randn(64, 32)
+    names: dict[str, Any] = {"model": model, "loss": nn.MSELoss(), "batches": [batch] * 2}
+    names |= {"inputs": batch[0], "targets": batch[1]}
+    names["optimizer"] = torch.optim.AdamW(model.parameters())
+    exec(code[1], names)
+    assert isinstance(names["model"], OptimizedModule)
+    assert not any(torch.equal(a, b) for a, b in zip(model.parameters(), before, strict=True))
+
+
+def test_every_command_and_file_that_is_named_is_there() -> None:
+    commands = set(re.findall(r"^    memplan (\w+)", README, re.MULTILINE))
+    assert commands == {"compile", "show", "check", "solvers"}
+    assert commands <= set(app.commands)
+    modules = set(re.findall(r"python -m (benchmarks\.\w+)", README))
+    assert "benchmarks.verify_examples" in modules
+    for module in modules:
+        assert importlib.util.find_spec(module)
+    for path in re.findall(r"\]\((?!http)([^)]+)\)|(examples/\w+\.py)", README):
+        assert (fill_readme.ROOT / "".join(path)).exists()
+    assert "has eight" in README
+    assert len(list((fill_readme.ROOT / "examples").glob("*.py"))) == 8
+
+
+def test_the_tables_are_those_of_the_committed_results() -> None:
+    assert fill_readme.filled(README, fill_readme.RESULTS) == README
+
+
+def test_tables_are_filled_from_results(tmp_path: Path) -> None:
+    example = {"example": "net", "asked": "50%", "budget_bytes": 5 * 10**9, "off": 0.0012}
+    example |= {"unplanned_peak_bytes": 10**10, "planned_peak_bytes": 49 * 10**8}
+    example |= {"measured_peak_bytes": 4906 * 10**6, "overhead": 0.25, "identical": True}
+    rows = [example, {"example": "other", "error": "exit code 1"}]
+    (tmp_path / "verify_examples.json").write_text(json.dumps(rows))
+    ways = [
+        {"way": "plain", "peak_bytes": 10**10, "step_s": 2.0, "gradient_error": 0.0},
+        {"way": "memplan=50%", "peak_bytes": 5 * 10**9, "step_s": 2.5, "gradient_error": 0.0},
+    ]
+    (tmp_path / "alternatives.json").write_text(json.dumps(ways))
+    text = fill_readme.filled(README, tmp_path)
+    line = "| net | 5.00 GB (50%) | 10.00 GB | 4.90 GB | 4.91 GB (+0.12%) | +25.0% | yes |"
+    assert line in text.splitlines()
+    assert "| memplan=50% | 5.00 GB | 50% | 2.5 s | x 1.25 | 0 |" in text.splitlines()
+    assert "| other | exit code 1 |  |  |  |  |  |" in text.splitlines()
+    assert fill_readme.filled(text, tmp_path) == text
+    with pytest.raises(ValueError, match="no place"):
+        fill_readme.filled("", tmp_path)
