@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +77,8 @@ def check(
         args: Positional inputs of the step.
         kwargs: Keyword inputs of the step.
         optimizer: Makes the optimizer of the step; None for plain gradients.
-        steps: How many steps to compare.
+        steps: How many steps to compare. One alone begins with the optimizer's state in place,
+            made by a step on zero gradients, so that its peak is that of a step later on.
         timed_steps: How many more of each kind to time; with none, the last compared ones count.
     """
     return check_each(
@@ -97,10 +98,14 @@ def check_each(
     """Check several plans of one model against the same unplanned steps, as `check` does."""
     model = modules[0].original
     unplanned = OptimizedModule(model, modules[0].step_loss, Backend(_keep_all))
+    unplanned.plan_for(*args, **(kwargs or {}))  # so that no step is timed with its capture
     start = _State.of(model)
     runs = [_Run(one, args, kwargs or {}, optimizer) for one in (unplanned, *modules)]
     for run in runs:
         start.restore(model)
+        if steps == 1:
+            run.make_optimizer_state(modules[0].steps[-1].joint.trained)
+            start.restore(model)
         run.compare(steps)
     step_s = _median_step_s(runs, timed_steps)
     start.restore(model)
@@ -140,13 +145,28 @@ class _Run:
         self.peak_bytes = 0
         self.measured_s = 0.0
 
+    def make_optimizer_state(self, trained: Collection[str]) -> None:
+        """Let the optimizer take a step on zero gradients of the parameters named `trained`."""
+        self._begin()
+        if self.optimizer is None:
+            return
+        for name, parameter in self.module.original.named_parameters(remove_duplicate=False):
+            if name in trained:
+                parameter.grad = torch.zeros_like(parameter)
+        self.optimizer.step()
+        self.clear()
+
+    def _begin(self) -> None:
+        if self.optimizer is None and self.make_optimizer is not None:
+            self.optimizer = self.make_optimizer(list(self.module.original.parameters()))
+
     def compare(self, steps: int) -> None:
         """Take `steps` steps and note what each leaves; measure the peak of the last.
 
         By then the optimizer has its state, if there is more than one step.
         """
+        self._begin()
         parameters = list(self.module.original.parameters())
-        self.optimizer = self.make_optimizer(parameters) if self.make_optimizer else None
         held = (self.module.original, self.optimizer, self.args, self.kwargs)
         for left in reversed(range(steps)):
             if left:

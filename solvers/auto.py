@@ -34,6 +34,7 @@ class Auto:
         exact_ops: Graphs of up to this many ops go to Checkmate.
         exact_share: The share of the time limit that Checkmate may take.
         gap: No further stage starts once a schedule is proven within this share of the bound.
+        near: Within this share of the bound, stages get little time: there is little to gain.
     """
 
     name: ClassVar[str] = "auto"
@@ -43,6 +44,7 @@ class Auto:
     exact_ops: int = 150
     exact_share: float = 0.3
     gap: float = 0.0002
+    near: float = 0.001
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the best of all stages; on Ctrl-C, of those so far if there is a schedule."""
@@ -51,7 +53,7 @@ class Auto:
         plain = load_solver("keep-all").solve(problem, limits)
         if plain.status is Status.OPTIMAL:
             return plain
-        run = _Run(problem, limits, self.gap)
+        run = _Run(problem, limits, self.gap, self.near)
         try:
             self._stages(run)
         except KeyboardInterrupt:
@@ -62,7 +64,7 @@ class Auto:
     def _stages(self, run: _Run) -> None:
         if not run.prove(share=0.2) or run.is_done():
             return
-        run.stage("greedy", 0.4, leans=run.leans, goal_ns=run.goal_ns)
+        run.replay("greedy", 0.4, run.leans)
         if run.is_done():
             return
         small = len(run.problem.graph.ops) <= self.exact_ops
@@ -72,15 +74,14 @@ class Auto:
         if run.best is not None and not run.is_done():
             # Time that the MILP left goes to replays near the best schedule.
             run.seed += 1
-            near = _lean_to(run.problem.graph, sequence_of(run.best))
-            run.stage("greedy", 1.0, "again", leans=(near,), goal_ns=run.goal_ns)
+            run.replay("again", 1.0, (_lean_to(run.problem.graph, sequence_of(run.best)),))
 
 
 class _Run:
     """The best schedule and bounds of the stages so far."""
 
-    def __init__(self, problem: Problem, limits: Limits, gap: float) -> None:
-        self.problem, self.limits, self.gap = problem, limits, gap
+    def __init__(self, problem: Problem, limits: Limits, gap: float, near: float) -> None:
+        self.problem, self.limits, self.gap, self.near = problem, limits, gap, near
         self.seed = limits.seed
         self.deadline = time.monotonic() + limits.time_s
         self.best: Schedule | None = None
@@ -102,7 +103,14 @@ class _Run:
         near = self.best_ns <= self.goal_ns
         return near or self.refusal is not None or time.monotonic() >= self.deadline
 
+    @property
+    def near_ns(self) -> int:
+        """A schedule as fast as this leaves little to gain."""
+        return int(self.bound_ns * (1 + self.near))
+
     def _within(self, share: float) -> Limits:
+        if self.best_ns <= self.near_ns:
+            share = min(share, _LITTLE)
         left_s = max(0.0, self.deadline - time.monotonic())
         time_s = min(left_s, share * self.limits.time_s)
         return Limits(time_s=time_s, seed=self.seed, threads=self.limits.threads)
@@ -122,6 +130,11 @@ class _Run:
             stats=self.stats,
         )
         return False
+
+    def replay(self, label: str, share: float, leans: Sequence[tuple[float, ...]]) -> None:
+        """Run greedy replays, half of them led by `leans`."""
+        goals = {"goal_ns": self.goal_ns, "near_ns": self.near_ns}
+        self.stage("greedy", share, label, leans=tuple(leans), **goals)
 
     def stage(self, name: str, share: float, label: str = "", **options: object) -> None:
         """Ask the solver called `name`, for at most `share` of the time limit.
@@ -180,6 +193,9 @@ def _lean_to(graph: Graph, sequence: Sequence[int]) -> tuple[float, ...]:
         seen.add(op)
     return tuple(_GO if t in made_again else 1.0 / _GO for t in range(len(graph.tensors)))
 
+
+_LITTLE = 0.1
+"""Share of the time limit for a stage that starts near the bound."""
 
 _GO = 0.2
 """Factor of what goes; its inverse is that of what stays."""

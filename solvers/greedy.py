@@ -39,6 +39,9 @@ class Greedy:
         leans: Each has one factor for each tensor's score: what has a small one is let go first.
             Half of the replays use them in turn, sharpened or blunted.
         goal_ns: Stop at a schedule that takes no longer.
+        near_ns: At a schedule that takes no longer, stop after `patience` replays without a
+            better one.
+        patience: See `near_ns`.
     """
 
     name: ClassVar[str] = "greedy"
@@ -49,6 +52,8 @@ class Greedy:
     first_found: bool = False
     leans: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
     goal_ns: int = 0
+    near_ns: int = 0
+    patience: int = 24
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the cheapest schedule of all replays."""
@@ -66,6 +71,9 @@ class Greedy:
             portfolio.replay(done)
             done += 1
             if portfolio.best and (self.first_found or portfolio.best_ns <= goal_ns):
+                break
+            stale = portfolio.since_best >= self.patience
+            if stale and portfolio.best_ns <= self.near_ns:
                 break
         return portfolio.solution(done)
 
@@ -92,10 +100,13 @@ class _Portfolio:
         self.best_raw_ns = 0
         """Its extra time before pruning."""
         self.best_weights = Weights()
+        self.since_best = 0
+        """Replays since the best was found."""
         self.pruned: set[tuple[int, ...]] = set()
 
     def replay(self, k: int) -> None:
         """Try once more; `k` counts the tries."""
+        self.since_best += 1
         weights = self._leaning(k // 2) if self.leans and k % 2 == 0 else self._any(k)
         # What is far above the best, even before it was pruned, hardly comes first.
         most = float("inf") if self.best_extra_ns is None else 1.25 * self.best_raw_ns
@@ -114,7 +125,7 @@ class _Portfolio:
         extra_ns = sum(graph.ops[op].time_ns for op in sequence) - graph.time_ns
         if self.best_extra_ns is None or extra_ns < self.best_extra_ns:
             self.best, self.best_extra_ns, self.best_weights = sequence, extra_ns, weights
-            self.best_raw_ns = raw_ns
+            self.best_raw_ns, self.since_best = raw_ns, 0
 
     def _deadline(self) -> float:
         """Return when the next replay has to end: after a quarter of what is left."""

@@ -100,6 +100,21 @@ def test_recomputing_changes_no_bit_and_takes_the_planned_memory(name: str, ever
     )
 
 
+@pytest.mark.parametrize("name", ["dropouts", "convolutions", "attention"])
+def test_one_step_is_checked_with_the_state_of_the_optimizer_in_place(name: str) -> None:
+    torch.manual_seed(0)
+    model, args = CASES[name].make(), CASES[name].args()
+    module = OptimizedModule(
+        model, lambda out: first(out), Backend(planner(model, lambda graph: keep_every(graph, 3)))
+    )
+    planned_bytes = module.plan_for(*args).plan.planned_peak_bytes
+    before = [p.detach().clone() for p in model.parameters()]
+    result = check(module, args, optimizer=torch.optim.AdamW, steps=1, timed_steps=0)
+    assert result.identical
+    assert result.measured_peak_bytes == pytest.approx(planned_bytes, rel=0.01)
+    assert all(map(torch.equal, before, model.parameters()))
+
+
 def first(output: object) -> torch.Tensor:
     value = output[0] if isinstance(output, tuple) else output
     assert isinstance(value, torch.Tensor)
