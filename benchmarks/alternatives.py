@@ -4,8 +4,8 @@
 
 GPT-2 with dropout and AdamW: plain PyTorch, one checkpoint a block, `activation_memory_budget`
 at several values, and memplan at several budgets. Each runs in a process of its own, from the
-same weights and the same seed: whole-step peak from the allocator's events, time of a step, and
-how far its gradients are from those of plain PyTorch.
+same weights and the same seed: whole-step peak from the allocator's events, median time of steps
+that the processes take in turn, and how far its gradients are from those of plain PyTorch.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,29 +44,25 @@ def main() -> int:
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--time-limit", type=float, default=60.0)
+    parser.add_argument("--rounds", type=int, default=3, help="timed steps of each, in turn")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        from memplan import InfeasibleBudget
-
-        try:
-            row = measure(options.one[0], Path(options.one[1]), options)
-        except InfeasibleBudget as error:
-            least = error.feasible_bytes or error.limit_bytes
-            row = {"way": options.one[0], "error": f"below the least, {least / 1e9:.2f} GB"}
-        print(json.dumps(row))
+        _serve(options.one[0], Path(options.one[1]), options)
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        rows = [_in_own_process(way, folder, options) for way in (options.ways or WAYS)]
+        rows = _rows(options.ways or WAYS, folder, options)
     Console(width=110).print(_table(rows))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 0
 
 
-def measure(way: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Take three steps one way and return what they took."""
+def measure(
+    way: str, folder: Path, options: argparse.Namespace
+) -> tuple[dict[str, Any], Callable[[], float]]:
+    """Take two steps one way; return their figures, and what takes one more and its seconds."""
     import torch
 
     from memplan.codegen.peak_meter import live_bytes, measure_peak
@@ -90,14 +87,16 @@ def measure(way: str, folder: Path, options: argparse.Namespace) -> dict[str, An
     live = live_bytes(model, optimizer, inputs)
     peak_bytes = live + measure_peak(whole_step, warm_up=False)
     model.zero_grad()
-    started = time.perf_counter()
-    whole_step()
-    return {
-        "way": way,
-        "peak_bytes": peak_bytes,
-        "step_s": time.perf_counter() - started,
-        "gradient_error": error,
-    }
+    row = {"way": way, "peak_bytes": peak_bytes, "gradient_error": error}
+
+    def timed_step_s() -> float:
+        started = time.perf_counter()
+        whole_step()
+        elapsed_s = time.perf_counter() - started
+        model.zero_grad()
+        return elapsed_s
+
+    return row, timed_step_s
 
 
 def _step(
@@ -147,16 +146,57 @@ def _error(gradients: list[Any], reference: Path, way: str) -> float:
     return max(float((a - b).norm() / (b.norm() + 1e-30)) for a, b in pairs)
 
 
-def _in_own_process(way: str, folder: str, options: argparse.Namespace) -> dict[str, Any]:
+def _serve(way: str, folder: Path, options: argparse.Namespace) -> None:
+    """Print the figures of one way, then the time of one more step for each line of input."""
+    from memplan import InfeasibleBudget
+
+    try:
+        row, timed_step_s = measure(way, folder, options)
+    except InfeasibleBudget as error:
+        least = error.feasible_bytes or error.limit_bytes
+        print(json.dumps({"way": way, "error": f"below the least, {least / 1e9:.2f} GB"}))
+        return
+    print(json.dumps(row), flush=True)
+    for _line in sys.stdin:
+        print(timed_step_s(), flush=True)
+
+
+def _rows(ways: Sequence[str], folder: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Start all ways one after the other, then let them take timed steps in turn."""
+    rows: list[dict[str, Any]] = []
+    ready: list[tuple[dict[str, Any], subprocess.Popen[str]]] = []
+    for way in ways:
+        process = _started(way, folder, options)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        row = json.loads(line) if line else {"way": way, "error": "failed, see above"}
+        print(json.dumps(row), file=sys.stderr, flush=True)
+        rows.append(row)
+        if "error" in row:
+            process.communicate()
+        else:
+            ready.append((row, process))
+    times_s: dict[str, list[float]] = {row["way"]: [] for row, _ in ready}
+    for _ in range(options.rounds):
+        for row, process in ready:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            times_s[row["way"]].append(float(process.stdout.readline()))
+    for row, process in ready:
+        row["step_s"] = statistics.median(times_s[row["way"]])
+        process.communicate()
+    return rows
+
+
+def _started(way: str, folder: str, options: argparse.Namespace) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "benchmarks.alternatives", "--one", way, folder]
     command += ["--layers", str(options.layers), "--batch", str(options.batch)]
     command += ["--time-limit", str(options.time_limit)]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        return {"way": way, "error": f"exit code {done.returncode}"}
-    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    print(json.dumps(row), file=sys.stderr, flush=True)
-    return row
+    return subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
