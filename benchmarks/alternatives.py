@@ -11,6 +11,7 @@ that the processes take in turn, and how far its gradients are from those of pla
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib
 import json
 import statistics
@@ -156,9 +157,18 @@ def _serve(way: str, folder: Path, options: argparse.Namespace) -> None:
         least = error.feasible_bytes or error.limit_bytes
         print(json.dumps({"way": way, "error": f"below the least, {least / 1e9:.2f} GB"}))
         return
+    _trim()
     print(json.dumps(row), flush=True)
     for _line in sys.stdin:
-        print(timed_step_s(), flush=True)
+        step_s = timed_step_s()
+        _trim()
+        print(step_s, flush=True)
+
+
+def _trim() -> None:
+    """Give freed memory back to the system, so that the waiting processes leave room for one."""
+    if sys.platform == "linux":
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _rows(ways: Sequence[str], folder: str, options: argparse.Namespace) -> list[dict[str, Any]]:
