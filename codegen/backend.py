@@ -19,6 +19,8 @@ from torch._inductor import config as inductor_config
 from torch.utils import _pytree as pytree
 
 from memplan.codegen.emit import StepGraphs, emit
+from memplan.codegen.known_plans import PlanFor, known_before
+from memplan.codegen.partial_backward import boxed_backward, pass_absent_gradients
 from memplan.graph_capture.annotate import with_unused_state
 from memplan.graph_capture.graph import Kind
 from memplan.graph_capture.joint import GivenInput, JointGraph, read_joint
@@ -33,6 +35,9 @@ class PlannedStep:
     joint: JointGraph
     plan: Plan
     graphs: StepGraphs
+
+    def __repr__(self) -> str:
+        return f"<PlannedStep: {self.plan!r}>"
 
 
 UNREAD_INPUTS = "inputs_not_read"
@@ -63,7 +68,7 @@ class Backend:
         plan_only: While set, a compiled step raises `PlannedOnly` instead of running.
     """
 
-    def __init__(self, plan_for: Callable[[JointGraph], Plan]) -> None:
+    def __init__(self, plan_for: PlanFor) -> None:
         self.plan_for = plan_for
         self.steps: list[PlannedStep] = []
         self.plan_only = False
@@ -95,7 +100,7 @@ class Backend:
 
         compile_graph = aot_autograd(
             fw_compiler=lambda graph, inputs: self._compile(graph, inputs, self.steps[-1]),
-            bw_compiler=boxed_nop,
+            bw_compiler=lambda graph, _inputs: boxed_backward(graph),
             inference_compiler=lambda graph, inputs: self._compile(graph, inputs, None),
             partition_fn=partition,
             keep_inference_input_mutations=True,
@@ -103,17 +108,22 @@ class Backend:
         # So that the tracer keeps random draws that nothing reads: they move the generator.
         with inductor_config.patch(fallback_random=True):
             compiled: Callable[..., Any] = compile_graph(module, example_inputs)
-        return compiled
+
+        def run(*args: Any) -> Any:
+            outputs = compiled(*args)
+            pass_absent_gradients(outputs, args)
+            return outputs
+
+        return run
 
     def fresh(self) -> Backend:
         """Return a backend that has captured nothing yet, but knows the plans of this one."""
         known = {step.joint.digest: step.plan for step in self.steps}
-        plan_anew = self.plan_for
+        return Backend(known_before(known, self.plan_for))
 
-        def plan_for(joint: JointGraph) -> Plan:
-            return known.get(joint.digest) or plan_anew(joint)
-
-        return Backend(plan_for)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the plans; graphs are captured again where they are needed."""
+        return Backend, (self.fresh().plan_for,)
 
     def _compile(
         self, graph: fx.GraphModule, inputs: Sequence[torch.Tensor], step: PlannedStep | None

@@ -38,6 +38,10 @@ class StepGraphs:
     forward: fx.GraphModule
     backward: fx.GraphModule
 
+    def __repr__(self) -> str:
+        forward, backward = (len(m.graph.nodes) for m in (self.forward, self.backward))
+        return f"<StepGraphs: {forward:,} forward and {backward:,} backward nodes>"
+
 
 def emit(joint: JointGraph, schedule: Schedule) -> StepGraphs:
     """Return graphs that run the ops of `schedule` in its order.

@@ -14,6 +14,7 @@ from torch import fx, nn
 from memplan.codegen.artifacts import save_step
 from memplan.codegen.backend import Backend, PlannedOnly, PlannedStep
 from memplan.codegen.capture_errors import capture_error
+from memplan.codegen.pickling import require_picklable
 from memplan.codegen.step import step_function
 from memplan.errors import CaptureError, MemplanError
 from memplan.planner.plan import Plan
@@ -139,6 +140,15 @@ class OptimizedModule(nn.Module):
         """Return a copy of the model that follows the same plans."""
         model = copy.deepcopy(self.original, memo)
         return OptimizedModule(model, copy.deepcopy(self.step_loss, memo), self._backend.fresh())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the model, its loss and its plans; graphs are captured again on first use.
+
+        Raises:
+            UsageError: The loss or the function that makes the optimizer cannot be pickled.
+        """
+        require_picklable("loss", self.step_loss)
+        return OptimizedModule, (self.original, self.step_loss, self._backend)
 
     def save(self, folder: str | Path) -> Path:
         """Write the latest plan and its code to a folder, for `memplan.load`.

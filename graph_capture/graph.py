@@ -127,6 +127,16 @@ class Graph:
             if i not in produced and not tensor.pinned:
                 raise InvalidGraph(f"{tensor.name!r} could be freed but nothing makes it")
 
+    def __repr__(self) -> str:
+        return (
+            f"<Graph {self.name!r}: {len(self.ops):,} ops, {len(self.tensors):,} tensors, "
+            f"{self.given_bytes:,} bytes given, {self.time_ns:,} ns>"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the text of its file: short, checked when read, the same in every version."""
+        return Graph.from_json, (self.to_json(),)
+
     @cached_property
     def producer(self) -> tuple[int | None, ...]:
         """For each tensor, the op that writes it; None where the step is given it."""

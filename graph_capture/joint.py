@@ -68,6 +68,9 @@ class JointGraph:
     trained: frozenset[str]
     digest: str
 
+    def __repr__(self) -> str:
+        return f"<JointGraph {self.digest}: {self.graph!r}>"
+
     def with_graph(self, graph: Graph) -> JointGraph:
         """Return the same reading with a graph that adds costs, or ops and tensors at its end.
 

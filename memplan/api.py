@@ -3,48 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import nn
 
 from memplan.codegen.artifacts import PLAN_FILE
 from memplan.codegen.backend import Backend, PlannedOnly
+from memplan.codegen.known_plans import TheOnePlan
 from memplan.codegen.optimized_module import NO_BACKWARD, OptimizedModule, run_until_planned
-from memplan.errors import CaptureError, PlanMismatch, UsageError
-from memplan.graph_capture.analytic_profiler import AnalyticProfiler
-from memplan.graph_capture.annotate import (
-    with_alignment,
-    with_costs,
-    with_optimizer,
-    with_provenance,
-    with_unused_state,
-)
-from memplan.graph_capture.device import Device
-from memplan.graph_capture.devices import find_device
+from memplan.errors import CaptureError, PlanMismatch
 from memplan.graph_capture.graph import Graph, Kind
 from memplan.graph_capture.joint import JointGraph
-from memplan.graph_capture.measured_profiler import MeasuredProfiler
-from memplan.graph_capture.optimizer_state import MakeOptimizer, optimizer_bytes, optimizer_named
-from memplan.graph_capture.profile import Profiler
 from memplan.planner.pipeline import make_plan
 from memplan.planner.plan import Plan
 from memplan.planner.problem import Limits
-from memplan.planner.solver import load_solver
-from memplan.units import format_bytes, parse_budget
+from memplan.step_planner import (
+    OptimizerLike,
+    ProfileKind,
+    Progress,
+    StepPlanner,
+    pricer_for,
+)
 
-ProfileKind: TypeAlias = Literal["measured", "analytic"]
-OptimizerLike: TypeAlias = str | MakeOptimizer | torch.optim.Optimizer
 Loss: TypeAlias = Callable[..., Any]
-_ANY_BYTES = 2**40
 _T = TypeVar("_T")
-
-Progress: TypeAlias = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
 
 
 def compile(
@@ -87,8 +71,11 @@ def compile(
         InfeasibleBudget: No schedule fits; the error names the smallest budget known to.
         MemplanError: Anything else that cannot be done, in one line.
     """
-    planner = _planner(
-        model, budget, loss, optimizer, solver, device, profile, time_limit, progress
+    planner = StepPlanner(
+        pricer=pricer_for(model, optimizer, device, profile, progress),
+        budget=budget,
+        solver=solver,
+        limits=Limits(time_s=time_limit),
     )
     module = OptimizedModule(model, loss, Backend(planner))
     module.plan_for(*_as_args(args), **(kwargs or {}))
@@ -113,8 +100,11 @@ def plan(
 
     Args and errors are those of `compile`.
     """
-    planner = _planner(
-        model, budget, loss, optimizer, solver, device, profile, time_limit, progress
+    planner = StepPlanner(
+        pricer=pricer_for(model, optimizer, device, profile, progress),
+        budget=budget,
+        solver=solver,
+        limits=Limits(time_s=time_limit),
     )
     return _at_joint_graph(model, args, kwargs, loss, planner)
 
@@ -138,7 +128,7 @@ def capture(
         CaptureError: The model cannot be captured as one graph.
         ProfileError: An operation can be neither run nor priced.
     """
-    pricer = _pricer(model, optimizer, device, profile, progress)
+    pricer = pricer_for(model, optimizer, device, profile, progress)
     return _at_joint_graph(model, args, kwargs, loss, pricer)
 
 
@@ -184,109 +174,7 @@ def load(folder: str | Path, model: nn.Module, *, loss: Loss | None = None) -> O
     """
     saved = Plan.load(Path(folder) / PLAN_FILE)
     _check_parameters(saved.graph, model)
-    return OptimizedModule(model, loss, Backend(lambda joint: saved))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Pricer:
-    """Turns a joint graph into a graph with all bytes and costs of the step."""
-
-    model: nn.Module
-    optimizer: OptimizerLike | None
-    device: Device
-    profiler: Profiler
-    profile_kind: ProfileKind
-    progress: Progress | None
-
-    def __call__(self, joint: JointGraph) -> Graph:
-        graph = with_costs(joint.graph, joint.nodes, self.profiler, self._profiling)
-        graph = with_unused_state(graph, _unused_state(graph, self.model))
-        if self.optimizer is not None:
-            # A parameter that gets no gradient gets no optimizer state either.
-            named = dict(self.model.named_parameters(remove_duplicate=False))
-            trained = [p for name, p in named.items() if name in joint.trained]
-            footprint = optimizer_bytes(self.optimizer, trained, self.device.torch_type)
-            graph = with_optimizer(graph, footprint)
-        graph = with_provenance(
-            graph,
-            device=self.device.name,
-            model=type(self.model).__name__,
-            optimizer=_optimizer_name(self.optimizer),
-            profile=self.profile_kind,
-        )
-        return replace(with_alignment(graph, self.device), name=type(self.model).__name__)
-
-    def _profiling(self, done: int, total: int) -> None:
-        if self.progress is not None:
-            self.progress("profiling operations", done, total)
-
-
-def _pricer(
-    model: nn.Module,
-    optimizer: OptimizerLike | None,
-    device_name: str | None,
-    profile: str,
-    progress: Progress | None,
-) -> _Pricer:
-    here = _torch_type(model)
-    if isinstance(optimizer, str):
-        optimizer = optimizer_named(optimizer, here)
-    device = find_device(device_name or "cpu") if here == "cpu" else _accelerator(device_name)
-    if profile == "measured":
-        if device.torch_type != here:
-            raise UsageError(
-                f"operations of {device.name} cannot be measured on a model that is on {here}; "
-                "choose the analytic profile"
-            )
-        profiler: Profiler = MeasuredProfiler(device=device)
-    elif profile == "analytic":
-        profiler = AnalyticProfiler(device)
-    else:
-        raise UsageError(f"no profile is called {profile!r}; choose measured or analytic")
-    return _Pricer(
-        model=model,
-        optimizer=optimizer,
-        device=device,
-        profiler=profiler,
-        profile_kind="measured" if profile == "measured" else "analytic",
-        progress=progress,
-    )
-
-
-def _planner(
-    model: nn.Module,
-    budget: str | int,
-    loss: Loss | None,
-    optimizer: OptimizerLike | None,
-    solver: str,
-    device: str | None,
-    profile: str,
-    time_limit: float,
-    progress: Progress | None,
-) -> Callable[[JointGraph], Plan]:
-    # Refuse what cannot be meant before the capture, which takes a while.
-    parse_budget(budget, _ANY_BYTES, _ANY_BYTES)
-    load_solver(solver)
-    pricer = _pricer(model, optimizer, device, profile, progress)
-    limits = Limits(time_s=time_limit)
-
-    def plan_step(joint: JointGraph) -> Plan:
-        graph = pricer(joint)
-        if progress is not None:
-            progress("solving", 0, 0)
-        plan = make_plan(graph, budget, solver=solver, limits=limits)
-        return _with_device_note(plan, pricer.device)
-
-    return plan_step
-
-
-def _with_device_note(plan: Plan, device: Device) -> Plan:
-    """Say so where the plan fits the budget but not the device."""
-    if plan.planned_peak_bytes <= device.memory_bytes:
-        return plan
-    needs, has = format_bytes(plan.planned_peak_bytes), format_bytes(device.memory_bytes)
-    note = f"The planned step takes {needs}, but {device.name} has {has}."
-    return replace(plan, notes=(*plan.notes, note))
+    return OptimizedModule(model, loss, Backend(TheOnePlan(saved)))
 
 
 def _at_joint_graph(
@@ -312,44 +200,6 @@ def _at_joint_graph(
 
 def _as_args(args: Sequence[Any] | torch.Tensor) -> tuple[Any, ...]:
     return (args,) if isinstance(args, torch.Tensor) else tuple(args)
-
-
-def _torch_type(model: nn.Module) -> str:
-    tensors = [*model.parameters(), *model.buffers()]
-    return tensors[0].device.type if tensors else "cpu"
-
-
-def _accelerator(name: str | None) -> Device:
-    if name is None:
-        raise UsageError("name the device the model is on, such as device='a100-40gb'")
-    return find_device(name)
-
-
-def _optimizer_name(optimizer: OptimizerLike | None) -> str:
-    if optimizer is None:
-        return "none"
-    if isinstance(optimizer, torch.optim.Optimizer):
-        return type(optimizer).__name__
-    build = optimizer.func if isinstance(optimizer, partial) else optimizer
-    return getattr(build, "__name__", type(build).__name__)
-
-
-def _unused_state(graph: Graph, model: nn.Module) -> Mapping[str, tuple[Kind, int]]:
-    """Return the model's parameters and buffers whose storage the graph does not read."""
-    held = {
-        **dict(model.named_parameters(remove_duplicate=False)),
-        **dict(model.named_buffers(remove_duplicate=False)),
-    }
-    given = {t.name for t in graph.tensors if t.kind in (Kind.PARAM, Kind.BUFFER)}
-    seen = {t.untyped_storage()._cdata for n, t in held.items() if n in given}
-    unused: dict[str, tuple[Kind, int]] = {}
-    for name, tensor in held.items():
-        storage = tensor.untyped_storage()
-        if storage._cdata not in seen:
-            seen.add(storage._cdata)
-            kind = Kind.PARAM if isinstance(tensor, nn.Parameter) else Kind.BUFFER
-            unused[name] = (kind, storage.nbytes())
-    return MappingProxyType(unused)
 
 
 def _check_parameters(graph: Graph, model: nn.Module) -> None:

@@ -65,6 +65,18 @@ class Plan:
     provenance: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return (
+            f"<Plan of {self.graph.name!r}: peak {self.planned_peak_bytes:,} of "
+            f"{self.budget_bytes:,} bytes, unplanned {self.unplanned_peak_bytes:,}, "
+            f"{len(self.graph.ops):,} ops, {self.recomputed_ops:,} runs repeated, "
+            f"{self.overhead:+.1%} time, {self.status.value} by {self.solver}>"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the text of its file, which is checked when it is read."""
+        return Plan.from_json, (self.to_json(),)
+
     @cached_property
     def timeline(self) -> Timeline:
         """Memory and time of the plan, step by step."""

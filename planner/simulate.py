@@ -25,6 +25,12 @@ class Timeline:
     live_bytes: tuple[int, ...]
     peak_step: int
 
+    def __repr__(self) -> str:
+        return (
+            f"<Timeline: {len(self.live_bytes):,} steps, peak {self.peak_bytes:,} bytes at step "
+            f"{self.peak_step}, {self.time_ns:,} ns>"
+        )
+
 
 def simulate(graph: Graph, schedule: Schedule) -> Timeline:
     """Replay `schedule` on a device of unlimited memory.

@@ -48,6 +48,13 @@ class Solution:
     reason: str = ""
     stats: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
+    def __repr__(self) -> str:
+        steps = "no schedule" if self.schedule is None else f"{len(self.schedule):,} steps"
+        return (
+            f"<Solution: {self.status.value}, {steps}, bound {self.proven_bound_ns:,} ns"
+            f"{f', {self.reason}' if self.reason else ''}>"
+        )
+
 
 @runtime_checkable
 class Solver(Protocol):
