@@ -10,6 +10,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 FULL = {"batch": 2, "tokens": 512, "layers": 8, "width": 512, "heads": 8, "words": 32000}
 SMALL = {"batch": 2, "tokens": 32, "layers": 2, "width": 64, "heads": 4, "words": 512}
+LLAMA_3_8B = {"batch": 1, "tokens": 4096, "layers": 32, "width": 4096, "heads": 32}
+LLAMA_3_8B |= {"groups": 8, "inner": 14336, "words": 128256}
 
 
 def model(**sizes: int) -> nn.Module:
@@ -18,9 +20,9 @@ def model(**sizes: int) -> nn.Module:
     config = LlamaConfig(
         num_hidden_layers=size["layers"],
         hidden_size=size["width"],
-        intermediate_size=11 * size["width"] // 4,
+        intermediate_size=size.get("inner", 11 * size["width"] // 4),
         num_attention_heads=size["heads"],
-        num_key_value_heads=size["heads"] // 2,
+        num_key_value_heads=size.get("groups", size["heads"] // 2),
         max_position_embeddings=max(2048, size["tokens"]),
         vocab_size=size["words"],
         use_cache=False,

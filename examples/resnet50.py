@@ -8,8 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import ResNetConfig, ResNetForImageClassification
 
-FULL = {"batch": 8, "pixels": 224, "width": 64, "classes": 1000}
+FULL = {"batch": 8, "pixels": 224, "layers": 50, "width": 64, "classes": 1000}
 SMALL = {"batch": 2, "pixels": 64, "width": 8, "classes": 10}
+RESNET_152 = {"layers": 152}
+DEPTHS = {50: [3, 4, 6, 3], 101: [3, 4, 23, 3], 152: [3, 8, 36, 3]}
 
 
 def model(**sizes: int) -> nn.Module:
@@ -19,7 +21,7 @@ def model(**sizes: int) -> nn.Module:
     config = ResNetConfig(
         embedding_size=width,
         hidden_sizes=[4 * width, 8 * width, 16 * width, 32 * width],
-        depths=[3, 4, 6, 3],
+        depths=DEPTHS[size["layers"]],
         layer_type="bottleneck",
         num_labels=size["classes"],
     )

@@ -12,6 +12,8 @@ from transformers import T5Config, T5ForConditionalGeneration
 FULL = {"batch": 8, "tokens": 128, "layers": 6, "width": 512, "heads": 8, "words": 32128}
 SMALL = {"batch": 2, "tokens": 32, "layers": 2, "width": 64, "heads": 2, "words": 512}
 
+T5_LARGE = {"layers": 24, "width": 1024, "heads": 16}
+
 
 def model(**sizes: int) -> nn.Module:
     """Return the network in training mode."""

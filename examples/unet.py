@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 FULL = {"batch": 4, "pixels": 256, "width": 32, "depth": 4, "classes": 2}
+LARGE = {"batch": 8, "pixels": 512, "width": 64, "depth": 5}
 SMALL = {"batch": 2, "pixels": 32, "width": 4, "depth": 2, "classes": 2}
 
 

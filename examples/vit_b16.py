@@ -8,8 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import ViTConfig, ViTForImageClassification
 
-FULL = {"batch": 16, "pixels": 224, "layers": 12, "width": 768, "heads": 12, "classes": 1000}
+FULL = {"batch": 16, "pixels": 224, "patch": 16, "layers": 12, "width": 768, "heads": 12}
+FULL |= {"classes": 1000}
 SMALL = {"batch": 2, "pixels": 32, "layers": 2, "width": 64, "heads": 2, "classes": 10}
+
+VIT_H14 = {"patch": 14, "layers": 32, "width": 1280, "heads": 16}
 
 
 def model(**sizes: int) -> nn.Module:
@@ -21,6 +24,7 @@ def model(**sizes: int) -> nn.Module:
         intermediate_size=4 * size["width"],
         num_attention_heads=size["heads"],
         image_size=size["pixels"],
+        patch_size=size["patch"],
         num_labels=size["classes"],
     )
     return ViTForImageClassification(config).train()

@@ -83,7 +83,8 @@ class _Run:
     def __init__(self, problem: Problem, limits: Limits, gap: float, near: float) -> None:
         self.problem, self.limits, self.gap, self.near = problem, limits, gap, near
         self.seed = limits.seed
-        self.deadline = time.monotonic() + limits.time_s
+        self.began = time.monotonic()
+        self.deadline = self.began + limits.time_s
         self.best: Schedule | None = None
         self.best_ns = float("inf")
         self.bound_ns = problem.graph.time_ns
@@ -159,6 +160,10 @@ class _Run:
         schedule = schedule_of(graph, polished)
         time_ns = simulate(graph, schedule).time_ns
         self.stats[f"{label}_overhead"] = time_ns / max(1, graph.time_ns) - 1
+        if self.best is None:
+            # Since the question was asked; a stage that does not say so counts in full.
+            ended_s = time.monotonic() - began
+            self.stats["first_s"] = began - self.began + answer.stats.get("first_s", ended_s)
         if time_ns < self.best_ns:
             self.best, self.best_ns = schedule, time_ns
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from benchmarks.plans import plan
+from benchmarks.plans.rows import plan
 from tests.small_graphs import hourglass
 
 
