@@ -54,6 +54,21 @@ def sequence_keeping(graph: Graph, checkpoints: Collection[int], end: int) -> tu
         if i < from_here and i not in checkpoints and op.recomputable:
             for t in op.outputs:
                 lost[t] = not graph.tensors[t].pinned
+    return sequence_losing(graph, lost, end)
+
+
+def sequence_losing(graph: Graph, lost: Sequence[bool], end: int) -> tuple[int, ...]:
+    """Return the ops to run if the forward tensors that are `lost` are not kept.
+
+    Each is made once more when an op from `end` on first needs it, and then stays until none
+    needs it any more.
+
+    Args:
+        graph: The step.
+        lost: For each tensor whether it goes after its last use before `end`; true only of what
+            can be made again.
+        end: Number of forward ops.
+    """
     last_need = _last_need(graph, lost, end)
     order = list(range(end))
     missing = list(lost)
