@@ -3,7 +3,8 @@
 Source: the roofline model (Williams, Waterman, Patterson, 2009): an operation takes as long as its
     arithmetic at the attainable rate, or its memory traffic at the attainable bandwidth, whichever
     is longer, and never less than a launch.
-Deviations: attainable is the peak times one factor for each class of operation, not measured.
+Deviations: attainable is the peak times one factor for each class of operation; a calibrated
+    device brings measured factors, others get those below.
     Traffic is every input read once and every output written once; a lookup reads the rows that
     it returns. Workspaces are taken as 0: what a library takes for itself has no formula.
 """
@@ -24,11 +25,13 @@ from memplan.graph_capture.op_call import OpCall, TensorSpec
 from memplan.graph_capture.plain_execution import plain_execution
 from memplan.graph_capture.profile import OpCost, Progress
 
-_MATMUL_EFFICIENCY = 0.6
-_CONVOLUTION_EFFICIENCY = 0.5
-_ATTENTION_EFFICIENCY = 0.4
-_POINTWISE_EFFICIENCY = 0.5
-_BANDWIDTH_EFFICIENCY = 0.75
+_EFFICIENCY = {
+    "matmul": 0.6,
+    "convolution": 0.5,
+    "attention": 0.4,
+    "pointwise": 0.5,
+    "bandwidth": 0.75,
+}
 
 # A CPU draws its random numbers on one core, one after the other.
 _CPU_DRAW_NS = 10
@@ -73,12 +76,10 @@ class AnalyticProfiler:
         return [costs[call.key] for call in calls]
 
     def _time_ns(self, call: OpCall) -> int:
-        flops, efficiency = _arithmetic(call)
-        peak = self._flops_per_s(call)
-        arithmetic_s = flops / (peak * efficiency)
-        traffic_s = traffic_bytes(call) / (
-            self.device.bandwidth_bytes_per_s * _BANDWIDTH_EFFICIENCY
-        )
+        shares = _EFFICIENCY | dict(self.device.efficiency)
+        flops, kind = _arithmetic(call)
+        arithmetic_s = flops / (self._flops_per_s(call) * shares[kind])
+        traffic_s = traffic_bytes(call) / (self.device.bandwidth_bytes_per_s * shares["bandwidth"])
         draws_ns = _CPU_DRAW_NS * _draws(call) if self.device.torch_type == "cpu" else 0
         work_ns = round(max(arithmetic_s, traffic_s) * 1e9)
         return max(work_ns, draws_ns, self.device.launch_ns)
@@ -131,19 +132,19 @@ def flops_of(call: OpCall) -> int | None:
         raise ProfileError(f"cannot count the operations of {call.key}: {error!r}") from error
 
 
-def _arithmetic(call: OpCall) -> tuple[int, float]:
-    """Return the call's floating-point operations and the share of the peak that it attains."""
+def _arithmetic(call: OpCall) -> tuple[int, str]:
+    """Return the call's floating-point operations and the class whose efficiency it has."""
     flops = flops_of(call)
     name = _packet_name(call)
     if flops is not None:
         if "conv" in name:
-            return flops, _CONVOLUTION_EFFICIENCY
-        return flops, _ATTENTION_EFFICIENCY if "attention" in name else _MATMUL_EFFICIENCY
+            return flops, "convolution"
+        return flops, "attention" if "attention" in name else "matmul"
     if _is_view(call):
-        return 0, _POINTWISE_EFFICIENCY
+        return 0, "pointwise"
     sizes = [math.prod(spec.shape) for spec in (*call.inputs, *call.outputs)]
     each = max(_FLOPS_PER_ELEMENT.get(word, _FEW_FLOPS) for word in name.split("_"))
-    return max(sizes, default=0) * each, _POINTWISE_EFFICIENCY
+    return max(sizes, default=0) * each, "pointwise"
 
 
 def _draws(call: OpCall) -> int:

@@ -16,6 +16,12 @@ class Device:
         bandwidth_bytes_per_s: Of the device's own memory.
         launch_ns: Time of an operation that does nothing.
         alignment_bytes: Every allocation is rounded up to a multiple of this.
+        host_bandwidth_bytes_per_s: Of the link to the host, one way; None where there is none.
+        overhead_bytes: What the framework takes besides tensors: the driver's context, loaded
+            kernels, the interpreter.
+        efficiency: Share of a peak that operations attain, by class: `matmul`, `convolution`,
+            `attention`, `pointwise`, `bandwidth`. Classes left out get the model's own figures.
+        source: Where the figures come from.
     """
 
     name: str
@@ -25,3 +31,7 @@ class Device:
     bandwidth_bytes_per_s: int
     launch_ns: int
     alignment_bytes: int = 1
+    host_bandwidth_bytes_per_s: int | None = None
+    overhead_bytes: int = 0
+    efficiency: tuple[tuple[str, float], ...] = ()
+    source: str = ""

@@ -1,19 +1,18 @@
-"""Devices by name: the table in `devices.toml`, and `cpu`, the machine that runs this."""
+"""Devices by name: the table in `devices.toml`, users' own, and `cpu`, the machine at hand."""
 
 from __future__ import annotations
 
 import os
-import tomllib
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
-from memplan.errors import UnknownDevice
+import platformdirs
+
+from memplan.errors import UnknownDevice, UsageError
 from memplan.graph_capture.device import Device
-
-# CUDA's and HIP's caching allocators round every block up to this.
-_ACCELERATOR_ALIGNMENT_BYTES = 512
+from memplan.graph_capture.device_files import parse_devices, read_devices
 
 # Single-precision operations a cycle and core: two fused multiply-adds on the widest vectors.
 _CPU_FLOPS_PER_CYCLE = {"avx512f": 64, "avx2": 32, "asimd": 16}
@@ -21,45 +20,86 @@ _CPU_LEAST_FLOPS_PER_CYCLE = 8
 _CPU_CLOCK_HZ = 2_500_000_000
 _CPU_CORE_BANDWIDTH_BYTES_PER_S = 8_000_000_000
 _CPU_LAUNCH_NS = 2_000
+# Resident memory of Python with torch's CPU build imported; measured with torch 2.13.
+_CPU_OVERHEAD_BYTES = 220 * 2**20
+
+DEVICES_VARIABLE = "MEMPLAN_DEVICES"
 
 
 def find_device(name: str = "cpu") -> Device:
-    """Return the device called `name`; upper case and spaces do not matter.
+    """Return a device.
+
+    Args:
+        name: A name of `memplan devices` (upper case and spaces do not matter), or the path of
+            a device file, with `:name` after it where it holds several.
 
     Raises:
-        UnknownDevice: No device has this name; the text lists those there are.
+        UnknownDevice: No device has this name; the text lists the nearest, or all.
+        UsageError: A device file cannot be used.
     """
-    wanted = name.strip().lower().replace(" ", "-").replace("_", "-")
-    if wanted == "cpu":
-        return _this_cpu()
-    table = _accelerators()
+    if ".toml" in name:
+        return _from_file(name)
+    wanted = _plain(name)
+    table = known_devices()
     if wanted not in table:
-        known = ", ".join(device_names())
-        raise UnknownDevice(f"no device is called {name!r}; choose one of {known}")
+        close = get_close_matches(wanted, table, n=3)
+        choice = "did you mean" if close else "choose one of"
+        end = "?" if close else ", or name a device file such as my.toml"
+        raise UnknownDevice(
+            f"no device is called {name!r}; {choice} {', '.join(close or table)}{end}"
+        )
     return table[wanted]
 
 
 def device_names() -> tuple[str, ...]:
-    """Return the names that `find_device` knows, `cpu` first, the others by alphabet."""
+    """Return the names that come with memplan, `cpu` first, the others by alphabet."""
     return ("cpu", *sorted(_accelerators()))
+
+
+def known_devices() -> dict[str, Device]:
+    """Return all devices by name: `cpu`, the table, and what the user's own file adds.
+
+    Raises:
+        UsageError: The user's file cannot be used.
+    """
+    built_in = {"cpu": _this_cpu()} | {name: _accelerators()[name] for name in device_names()[1:]}
+    own = users_file()
+    return built_in | (_read_own(own) if own.exists() else {})
+
+
+def users_file() -> Path:
+    """Return where the user's own devices are: `$MEMPLAN_DEVICES`, or in the settings folder."""
+    if named := os.environ.get(DEVICES_VARIABLE):
+        return Path(named)
+    return platformdirs.user_config_path("memplan") / "devices.toml"
+
+
+def _read_own(path: Path) -> dict[str, Device]:
+    return {_plain(name): device for name, device in read_devices(path).items()}
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace(" ", "-").replace("_", "-")
+
+
+def _from_file(name: str) -> Device:
+    before, _, after = name.rpartition(".toml")
+    path, wanted = Path(f"{before}.toml"), after.removeprefix(":")
+    devices = read_devices(path)
+    if not wanted and len(devices) == 1:
+        return next(iter(devices.values()))
+    if wanted in devices:
+        return devices[wanted]
+    if not devices:
+        raise UsageError(f"{path} describes no device; write a table such as [my-gpu]")
+    found = ", ".join(f"{path}:{device}" for device in devices)
+    raise UnknownDevice(f"{path} has {len(devices)} devices; name one: {found}")
 
 
 @cache
 def _accelerators() -> dict[str, Device]:
     text = resources.files(__package__).joinpath("devices.toml").read_text(encoding="utf-8")
-    return {name: _read(name, fields) for name, fields in tomllib.loads(text).items()}
-
-
-def _read(name: str, fields: dict[str, Any]) -> Device:
-    return Device(
-        name=name,
-        torch_type="cuda",
-        memory_bytes=fields["memory_gib"] * 2**30,
-        flops_per_s=tuple((dtype, round(tera * 1e12)) for dtype, tera in fields["flops"].items()),
-        bandwidth_bytes_per_s=fields["bandwidth"] * 10**9,
-        launch_ns=round(fields["launch_us"] * 1000),
-        alignment_bytes=_ACCELERATOR_ALIGNMENT_BYTES,
-    )
+    return parse_devices(text, "devices.toml")
 
 
 @cache
@@ -77,6 +117,8 @@ def _this_cpu() -> Device:
         flops_per_s=(*flops, ("float16", float32)),
         bandwidth_bytes_per_s=cores * _CPU_CORE_BANDWIDTH_BYTES_PER_S,
         launch_ns=_CPU_LAUNCH_NS,
+        overhead_bytes=_CPU_OVERHEAD_BYTES,
+        source="this machine, from its number of cores and what they can do; nothing is measured",
     )
 
 

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stdout
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from memplan.commands import COMMANDS
+from memplan.commands.options import (
+    GET_BUDGET,
+    GET_DEVICE,
+    GET_JSON,
+    GET_OPTIMIZER,
+    GET_SOLVER,
+    PATH,
+    get_time_limit,
+)
 from memplan.errors import MemplanError, UsageError
 from memplan.planner.solver import load_solver, solver_entry_points
 from memplan.progress import Stages, quiet, stages_shown
+from memplan.results import print_json
 
 if TYPE_CHECKING:
     from memplan.codegen.check import Check
@@ -23,22 +33,6 @@ if TYPE_CHECKING:
     from memplan.model_file import ModelFile
     from memplan.planner.plan import Plan
 
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-_GET_BUDGET = click.option(
-    "--budget",
-    required=True,
-    metavar="SIZE",
-    help="Peak memory of a step: 8GB, 7.5GiB, 50% of the unplanned peak, or min.",
-)
-_GET_SOLVER = click.option(
-    "--solver", default="auto", show_default=True, help="One of `memplan solvers`."
-)
-_GET_JSON = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-_GET_OPTIMIZER = click.option(
-    "--optimizer", metavar="NAME", help="Optimizer whose state counts, such as adamw."
-)
-_PATH = click.Path(path_type=Path)
 _SLOW_STEP_NS = 4_000_000_000
 """Steps that take longer are checked once, others twice."""
 
@@ -59,17 +53,6 @@ class _Commands(click.Group):
         return list(self.commands)
 
 
-def _time_limit(default_s: float) -> Callable[[_F], _F]:
-    return click.option(
-        "--time-limit",
-        type=click.FloatRange(min=0, min_open=True),
-        default=default_s,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long the solver may take.",
-    )
-
-
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 90},
@@ -86,10 +69,10 @@ def app(debug: bool) -> None:
     short_help="Plan the training step of a model.",
     epilog="Example: memplan compile examples/gpt2.py --budget 50% -o gpt2-plan",
 )
-@click.argument("file", type=_PATH)
-@_GET_BUDGET
-@_GET_SOLVER
-@click.option("--device", metavar="NAME", help="Device to plan for; by default the model's.")
+@click.argument("file", type=PATH)
+@GET_BUDGET
+@GET_SOLVER
+@GET_DEVICE
 @click.option(
     "--profile",
     default="measured",
@@ -97,11 +80,11 @@ def app(debug: bool) -> None:
     metavar="KIND",
     help="Prices of ops: measured (each is run here) or analytic.",
 )
-@_GET_OPTIMIZER
-@_time_limit(60.0)
-@click.option("-o", "--output", type=_PATH, metavar="FOLDER", help="Write plan and code there.")
+@GET_OPTIMIZER
+@get_time_limit(60.0)
+@click.option("-o", "--output", type=PATH, metavar="FOLDER", help="Write plan and code there.")
 @click.option("--verify", is_flag=True, help="Run steps with and without the plan and compare.")
-@_GET_JSON
+@GET_JSON
 def compile_(
     file: Path,
     budget: str,
@@ -145,8 +128,8 @@ def compile_(
 
 
 @app.command(short_help="Show a plan that was written.", epilog="Example: memplan show gpt2-plan")
-@click.argument("folder", type=_PATH)
-@_GET_JSON
+@click.argument("folder", type=PATH)
+@GET_JSON
 def show(folder: Path, as_json: bool) -> None:
     """Show the plan in FOLDER, which `memplan compile -o` wrote."""
     from memplan.codegen.artifacts import PLAN_FILE
@@ -165,10 +148,10 @@ def show(folder: Path, as_json: bool) -> None:
     short_help="Run a model by a plan and compare.",
     epilog="Example: memplan check gpt2-plan examples/gpt2.py",
 )
-@click.argument("folder", type=_PATH)
-@click.argument("file", type=_PATH)
-@_GET_OPTIMIZER
-@_GET_JSON
+@click.argument("folder", type=PATH)
+@click.argument("file", type=PATH)
+@GET_OPTIMIZER
+@GET_JSON
 def check(folder: Path, file: Path, optimizer: str | None, as_json: bool) -> None:
     """Run the model in FILE by the plan in FOLDER and compare with the unplanned step."""
     from memplan import api
@@ -187,11 +170,11 @@ def check(folder: Path, file: Path, optimizer: str | None, as_json: bool) -> Non
     short_help="Plan a graph from a file.",
     epilog="Example: memplan solve graph.json --budget 8GB --json",
 )
-@click.argument("graph", type=_PATH)
-@_GET_BUDGET
-@_GET_SOLVER
-@_time_limit(30.0)
-@_GET_JSON
+@click.argument("graph", type=PATH)
+@GET_BUDGET
+@GET_SOLVER
+@get_time_limit(30.0)
+@GET_JSON
 def solve(graph: Path, budget: str, solver: str, time_limit: float, as_json: bool) -> None:
     """Plan the graph in the JSON file GRAPH.
 
@@ -208,13 +191,13 @@ def solve(graph: Path, budget: str, solver: str, time_limit: float, as_json: boo
         limits = Limits(time_s=time_limit)
         plan = make_plan(read_graph(graph), budget, solver=solver, limits=limits)
     if as_json:
-        _print_json(solve_result(plan))
+        print_json(solve_result(plan))
     else:
         _print_plan(plan, {"solving": plan.solve_seconds}, None, as_json=False)
 
 
 @app.command(short_help="List the installed solvers.", epilog="Example: memplan solvers")
-@_GET_JSON
+@GET_JSON
 def solvers(as_json: bool) -> None:
     """List the installed solvers, built in or from other packages."""
     from memplan.results import solver_result
@@ -222,9 +205,13 @@ def solvers(as_json: bool) -> None:
 
     rows = [solver_result(name) for name in solver_entry_points()]
     if as_json:
-        _print_json(rows)
+        print_json(rows)
     else:
         print_plainly(solver_table(rows))
+
+
+for command in COMMANDS:
+    app.add_command(command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -340,15 +327,11 @@ def _print_plan(
     from memplan.tables import check_table, plan_table, print_plainly
 
     if as_json:
-        _print_json(plan_result(plan, seconds, check))
+        print_json(plan_result(plan, seconds, check))
         return
     print_plainly(plan_table(plan, seconds))
     if check is not None:
         print_plainly("", check_table(check))
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value))
 
 
 def _say(text: str) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from memplan.errors import SolverUnavailable
 from memplan.planner.plan import Plan
@@ -12,6 +15,11 @@ from memplan.planner.solver import load_solver
 
 if TYPE_CHECKING:
     from memplan.codegen.check import Check
+
+
+def print_json(value: Any) -> None:
+    """Print one line of JSON to stdout."""
+    click.echo(json.dumps(value))
 
 
 def plan_result(plan: Plan, seconds: Mapping[str, float], check: Check | None) -> dict[str, Any]:

@@ -17,6 +17,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
 
 
+@pytest.fixture(autouse=True)
+def _no_devices_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keep what the user has calibrated away from the tests, and the tests from it."""
+    monkeypatch.setenv("MEMPLAN_DEVICES", str(tmp_path / "users-devices.toml"))
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """Compare text with `tests/golden/<name of the test>.txt`; `--update-golden` rewrites it."""

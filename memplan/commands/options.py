@@ -1,0 +1,50 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+PATH = click.Path(path_type=Path)
+
+GET_BUDGET = click.option(
+    "--budget",
+    required=True,
+    metavar="SIZE",
+    help="Peak memory of a step: 8GB, 7.5GiB, 50% of the unplanned peak, or min.",
+)
+GET_SOLVER = click.option(
+    "--solver", default="auto", show_default=True, help="One of `memplan solvers`."
+)
+GET_JSON = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+GET_OPTIMIZER = click.option(
+    "--optimizer", metavar="NAME", help="Optimizer whose state counts, such as adamw."
+)
+GET_DEVICE = click.option(
+    "--device",
+    metavar="NAME",
+    help="Device to plan for: one of `memplan devices` or a TOML file; by default the model's.",
+)
+GET_PROFILE = click.option(
+    "--profile",
+    metavar="KIND",
+    help="Prices of ops: measured (each is run here) or analytic; analytic where the device is "
+    "not here.",
+)
+
+
+def get_time_limit(default_s: float) -> Callable[[_F], _F]:
+    """Return the option `--time-limit` with a default."""
+    return click.option(
+        "--time-limit",
+        type=click.FloatRange(min=0, min_open=True),
+        default=default_s,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long the solver may take.",
+    )
