@@ -21,6 +21,8 @@ from torch.utils import _pytree as pytree
 from memplan.codegen.emit import StepGraphs, emit
 from memplan.codegen.known_plans import PlanFor, known_before
 from memplan.codegen.partial_backward import boxed_backward, pass_absent_gradients
+from memplan.codegen.swap.places import SwapPlaces
+from memplan.codegen.swap.store import stores_in_use
 from memplan.graph_capture.annotate import with_unused_state
 from memplan.graph_capture.graph import Kind
 from memplan.graph_capture.joint import GivenInput, JointGraph, read_joint
@@ -66,10 +68,12 @@ class Backend:
         inputs: What the running call was given; the tracer leaves out what the step does not
             read, but it is on the device all the same.
         plan_only: While set, a compiled step raises `PlannedOnly` instead of running.
+        swap: Where the steps move tensors to.
     """
 
-    def __init__(self, plan_for: PlanFor) -> None:
+    def __init__(self, plan_for: PlanFor, swap: SwapPlaces | None = None) -> None:
         self.plan_for = plan_for
+        self.swap = swap or SwapPlaces()
         self.steps: list[PlannedStep] = []
         self.plan_only = False
         self.inputs: tuple[Any, ...] = ()
@@ -94,13 +98,14 @@ class Backend:
                 joint = joint.with_graph(with_unused_state(joint.graph, extra))
             plan = self.plan_for(joint)
             joint = joint.with_graph(plan.graph)
-            graphs = emit(joint, plan.schedule)
+            self.swap.prepare(plan)
+            graphs = emit(joint, plan.schedule, plan.tiers)
             self.steps.append(PlannedStep(joint=joint, plan=plan, graphs=graphs))
             return graphs.forward, graphs.backward
 
         compile_graph = aot_autograd(
             fw_compiler=lambda graph, inputs: self._compile(graph, inputs, self.steps[-1]),
-            bw_compiler=lambda graph, _inputs: boxed_backward(graph),
+            bw_compiler=lambda graph, _inputs: self._swapping(boxed_backward(graph)),
             inference_compiler=lambda graph, inputs: self._compile(graph, inputs, None),
             partition_fn=partition,
             keep_inference_input_mutations=True,
@@ -119,17 +124,29 @@ class Backend:
     def fresh(self) -> Backend:
         """Return a backend that has captured nothing yet, but knows the plans of this one."""
         known = {step.joint.digest: step.plan for step in self.steps}
-        return Backend(known_before(known, self.plan_for))
+        return Backend(known_before(known, self.plan_for), self.swap)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the plans; graphs are captured again where they are needed."""
-        return Backend, (self.fresh().plan_for,)
+        return Backend, (self.fresh().plan_for, self.swap)
+
+    def _swapping(self, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+        """Return what runs a graph with the stores of its plan, if it has any."""
+        if not self.swap.stores:
+            return run
+
+        def run_with_stores(args: list[Any]) -> Any:
+            with stores_in_use(self.swap.stores):
+                return run(args)
+
+        run_with_stores._boxed_call = True  # type: ignore[attr-defined]
+        return run_with_stores
 
     def _compile(
         self, graph: fx.GraphModule, inputs: Sequence[torch.Tensor], step: PlannedStep | None
     ) -> Callable[..., Any]:
         """Return what runs a forward graph; `step` is the step that it begins, if it does."""
-        run = boxed_nop(graph, list(inputs))
+        run = self._swapping(boxed_nop(graph, list(inputs)))
 
         def run_unless_planning(args: list[Any]) -> Any:
             if self.plan_only:

@@ -173,6 +173,7 @@ class _Run:
                 self.step()
             else:
                 before_bytes, started = live_bytes(*held), time.perf_counter()
+                before_bytes += self.module.swap_buffer_bytes
                 self.peak_bytes = before_bytes + measure_peak(self.step, warm_up=False)
                 self.measured_s = time.perf_counter() - started
             self.outputs.append(_digest(pytree.tree_leaves(self.output)))

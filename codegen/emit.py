@@ -1,15 +1,18 @@
 """Turns a schedule into a forward and a backward FX graph.
 
 Every decision is a node: `memplan.checkpoint(x)` where a tensor is kept from forward to backward,
-and a second run of an op as a node named `<op>_recompute_<k>`. Generated code frees a value after
-its last use, and a schedule in normal form drops a tensor after its last read, so memory is freed
-exactly where the schedule says. Views are made again from their storage wherever they are read.
+a second run of an op as a node named `<op>_recompute_<k>`, and where a tensor is moved
+`memplan.swap_out(x, tier)`, `release(handle)`, `prefetch(handle)` and `wait(pending)`. Generated
+code frees a value after its last use, a swapped one with its release, and a schedule in normal
+form drops a tensor after its last read, so memory is freed exactly where the schedule says. Views
+are made again from their storage wherever they are read.
 """
 
 from __future__ import annotations
 
 import operator
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +20,31 @@ import torch
 from torch import fx
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 
-from memplan.codegen.operators import checkpoint
+from memplan.codegen.emit_swaps import (
+    Crossing,
+    crossing,
+    fake_handle,
+    fake_mode_of,
+    swap_out_node,
+    wait_node,
+)
+from memplan.codegen.operators import checkpoint, prefetch, release
 from memplan.errors import InvalidSchedule
 from memplan.graph_capture.aliasing import aliased_argument
 from memplan.graph_capture.fx_nodes import tensor_value
 from memplan.graph_capture.joint import BOUNDARY, JointGraph
 from memplan.graph_capture.phases import is_tangent
-from memplan.planner.schedule import Compute, Schedule, schedule_of, sequence_of
+from memplan.planner.schedule import (
+    Compute,
+    Drop,
+    Prefetch,
+    Schedule,
+    Step,
+    SwapOut,
+    sequence_of,
+    with_drops,
+)
+from memplan.planner.tiers import Tier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,19 +64,21 @@ class StepGraphs:
         return f"<StepGraphs: {forward:,} forward and {backward:,} backward nodes>"
 
 
-def emit(joint: JointGraph, schedule: Schedule) -> StepGraphs:
+def emit(joint: JointGraph, schedule: Schedule, tiers: Sequence[Tier] = ()) -> StepGraphs:
     """Return graphs that run the ops of `schedule` in its order.
 
     Args:
         joint: The captured graph; it is not changed.
         schedule: In normal form: each tensor is dropped right after its last read.
+        tiers: What the schedule's tiers are called.
 
     Raises:
         InvalidSchedule: The schedule is not in normal form, so that generated code would free
             earlier than it says.
     """
-    if schedule != schedule_of(joint.graph, sequence_of(schedule)):
+    if schedule != with_drops(joint.graph, schedule):
         raise InvalidSchedule(0, "tensors are not dropped right after their last read")
+    schedule = tuple(step for step in schedule if not _moves_no_node(joint, step))
     boundary = next(
         i
         for i, step in enumerate(schedule)
@@ -63,26 +86,43 @@ def emit(joint: JointGraph, schedule: Schedule) -> StepGraphs:
     )
     runs = Counter(sequence_of(schedule))
     repeated = frozenset(op for op, count in runs.items() if count > 1)
-    forward, backward = _Pass(joint, repeated), _Pass(joint, repeated)
+    names = tuple(tier.name for tier in tiers)
+    forward, backward = _Pass(joint, repeated, names), _Pass(joint, repeated, names)
     placeholders = joint.module.graph.find_nodes(op="placeholder")
     for node in placeholders:
         if not is_tangent(node):
             forward.take(joint.storage_of.get(node), node)
     forward.run(schedule[:boundary])
-    saved = _saved(joint, schedule[boundary:])
+    crossed = crossing(schedule, boundary)
+    saved = _saved(joint, schedule[boundary:], crossed)
     for tensor in saved:
         backward.take(tensor, forward.held(tensor))
+    for tensor in crossed.handles:
+        backward.handles[tensor] = backward.take(None, forward.handles[tensor])
+    for tensor in crossed.pending:
+        backward.pending[tensor] = backward.take(None, forward.pending[tensor])
+    backward.writing.update(crossed.writing)
     for node in placeholders:
         if is_tangent(node):
             backward.take(joint.storage_of.get(node), node)
     backward.times_run.update(forward.times_run)
     backward.run(schedule[boundary + 1 :])
-    return _assemble(joint, forward, backward, saved)
+    kept = [forward.save(tensor) for tensor in saved]
+    kept += [forward.handles[tensor] for tensor in crossed.handles]
+    kept += [forward.pending[tensor] for tensor in crossed.pending]
+    return _assemble(joint, forward, backward, kept)
 
 
-def _saved(joint: JointGraph, steps: Schedule) -> list[int]:
+def _moves_no_node(joint: JointGraph, step: Step) -> bool:
+    """Whether a transfer is about the state of a generator, which may not be there at all."""
+    if isinstance(step, (Compute, Drop)):
+        return False
+    return joint.owner[step.tensor] is None
+
+
+def _saved(joint: JointGraph, steps: Schedule, crossed: Crossing) -> list[int]:
     """Return what the backward pass reads before it makes it, in the order of first reads."""
-    made: set[int] = set()
+    made: set[int] = set(crossed.pending)
     saved: dict[int, None] = {}
     for step in steps:
         if isinstance(step, Compute):
@@ -90,6 +130,10 @@ def _saved(joint: JointGraph, steps: Schedule) -> list[int]:
             if joint.nodes[step.op] is not None:
                 saved.update(dict.fromkeys(t for t in op.inputs if t not in made))
             made.update(op.outputs)
+        elif isinstance(step, Prefetch):
+            made.add(step.tensor)
+        elif isinstance(step, SwapOut) and step.tensor not in made:
+            saved[step.tensor] = None
     for leaf in _leaves(joint)[joint.num_forward_outputs :]:
         tensor = joint.storage_of.get(leaf) if isinstance(leaf, fx.Node) else None
         if tensor is not None and tensor not in made:
@@ -104,11 +148,13 @@ def _leaves(joint: JointGraph) -> tuple[object, ...]:
     return tuple(leaves)
 
 
-def _assemble(joint: JointGraph, forward: _Pass, backward: _Pass, saved: list[int]) -> StepGraphs:
+def _assemble(
+    joint: JointGraph, forward: _Pass, backward: _Pass, kept: list[fx.Node]
+) -> StepGraphs:
     leaves, split = _leaves(joint), joint.num_forward_outputs
     backward.finish([_value_or_constant(backward, leaf) for leaf in leaves[split:]])
     returned = [_value_or_constant(forward, leaf) for leaf in leaves[:split]]
-    forward.finish([*returned, *(forward.save(tensor) for tensor in saved)])
+    forward.finish([*returned, *kept])
     return StepGraphs(
         forward=fx.GraphModule(joint.module, forward.graph, "MemplanForward"),
         backward=fx.GraphModule(joint.module, backward.graph, "MemplanBackward"),
@@ -127,10 +173,19 @@ class _Pass:
         views: For each of them, the nodes made from it, by the joint node they stand for.
         constants: Nodes of constants and sub-modules that belong to the graph module.
         times_run: How often each op has run so far, the forward pass included.
+        handles: For each tensor that was swapped out, the node of its copy.
+        pending: For each tensor on its way back, the node of its read.
+        writing: Tensors whose write is not waited for yet.
     """
 
-    def __init__(self, joint: JointGraph, repeated: frozenset[int]) -> None:
+    def __init__(
+        self, joint: JointGraph, repeated: frozenset[int], tiers: tuple[str, ...]
+    ) -> None:
         self.joint = joint
+        self.tiers = tiers
+        self.handles: dict[int, fx.Node] = {}
+        self.pending: dict[int, fx.Node] = {}
+        self.writing: set[int] = set()
         self.repeated = repeated
         self.graph = fx.Graph()
         self.owner: dict[int, fx.Node] = {}
@@ -138,21 +193,27 @@ class _Pass:
         self.constants: dict[fx.Node, fx.Node] = {}
         self.times_run: Counter[int] = Counter()
 
-    def take(self, tensor: int | None, source: fx.Node) -> None:
+    def take(self, tensor: int | None, source: fx.Node) -> fx.Node:
         """Add a placeholder named after `source`, which holds `tensor` if that is one."""
         node = self.graph.placeholder(source.name)
         node.meta = dict(source.meta)
         if tensor is not None:
             self.owner[tensor] = node
+        return node
 
     def run(self, steps: Schedule) -> None:
         """Add the nodes of all steps."""
         for step in steps:
             if isinstance(step, Compute):
                 self.compute(step.op)
+            elif isinstance(step, Drop):
+                self.drop(step.tensor)
+            elif isinstance(step, SwapOut):
+                self.swap_out(step)
+            elif isinstance(step, Prefetch):
+                self.prefetch(step.tensor)
             else:
-                self.owner.pop(step.tensor, None)
-                self.views.pop(step.tensor, None)
+                self.wait(step.tensor)
 
     def compute(self, op_index: int) -> None:
         """Add the node of one op and of its outputs; the boundary and the like have none."""
@@ -166,6 +227,37 @@ class _Pass:
         if again:
             made.meta["memplan_recompute"] = again
         self._bind_outputs(node, made, again)
+
+    def drop(self, tensor: int) -> None:
+        """Forget an instance, so that no later node can read it."""
+        self.owner.pop(tensor, None)
+        self.views.pop(tensor, None)
+
+    def swap_out(self, step: SwapOut) -> None:
+        """Add the start of a write."""
+        made = swap_out_node(self.graph, self.held(step.tensor), self.tiers[step.tier])
+        made.meta["val"] = fake_handle(self.joint)
+        self.handles[step.tensor] = made
+        self.writing.add(step.tensor)
+
+    def prefetch(self, tensor: int) -> None:
+        """Add the start of a read."""
+        handle = self.handles[tensor]
+        made = self.graph.call_function(prefetch, (handle,))
+        made._rename(f"{self.joint.graph.tensors[tensor].name}_prefetch")
+        made.meta["val"] = fake_handle(self.joint)
+        self.pending[tensor] = made
+
+    def wait(self, tensor: int) -> None:
+        """Add the end of a write, after which the tensor is gone, or of a read."""
+        if tensor in self.writing:
+            self.writing.remove(tensor)
+            self.graph.call_function(release, (self.handles[tensor],))
+            self.drop(tensor)
+            return
+        source = self.joint.owner[tensor]
+        assert source is not None
+        self.owner[tensor] = wait_node(self.graph, self.pending.pop(tensor), source)
 
     def value(self, source: fx.Node) -> fx.Node:
         """Return the node that stands for `source` here; make its view again if need be."""
@@ -263,10 +355,5 @@ class _Pass:
 
 def _fake_random_state(joint: JointGraph, nbytes: int) -> torch.Tensor:
     """Return a fake tensor like the generator's state, in the fake mode of the graph."""
-    mode = torch._guards.detect_fake_mode(
-        [n.meta.get("val") for n in joint.module.graph.find_nodes(op="placeholder")]
-    )
-    if mode is None:
-        return torch.empty(nbytes, dtype=torch.uint8)
-    with mode:
+    with fake_mode_of(joint):
         return torch.empty(nbytes, dtype=torch.uint8)

@@ -164,6 +164,11 @@ class OptimizedModule(nn.Module):
         """The latest plan."""
         return self._latest().plan
 
+    @property
+    def swap_buffer_bytes(self) -> int:
+        """Memory that transfers of swapped tensors hold for themselves, between steps too."""
+        return self._backend.swap.buffer_bytes
+
     def _latest(self) -> PlannedStep:
         if not self._backend.steps:
             raise MemplanError("nothing is planned yet; call the module once with its inputs")

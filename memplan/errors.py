@@ -47,6 +47,10 @@ class PlanMismatch(MemplanError):
     """A plan that was made for another model, other inputs or another schema version."""
 
 
+class SwapError(MemplanError):
+    """A transfer that failed or cannot start; nothing was computed from its bytes."""
+
+
 class SolverStopped(MemplanError):
     """The solver ended before it found any schedule; that proves nothing.
 

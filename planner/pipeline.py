@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from types import MappingProxyType
@@ -17,9 +17,10 @@ from memplan.planner.limits import lower_limit
 from memplan.planner.minimum import MinimumBudget, minimum_budget
 from memplan.planner.plan import Plan
 from memplan.planner.problem import Limits, Problem
-from memplan.planner.schedule import Schedule, schedule_of, sequence_of
+from memplan.planner.schedule import Schedule, schedule_of, sequence_of, swaps_in
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Solver, Status, load_solver
+from memplan.planner.tiers import Tier
 from memplan.planner.verify import verify
 from memplan.units import format_bytes, parse_budget
 
@@ -34,6 +35,7 @@ def make_plan(
     options: Mapping[str, Any] | None = None,
     limits: Limits = Limits(),  # noqa: B008  frozen, so one object can serve every call
     provenance: Mapping[str, str] = _NOTHING,
+    tiers: Sequence[Tier] = (),
 ) -> Plan:
     """Plan `graph` so that its peak stays within `budget` at the least extra time.
 
@@ -46,6 +48,7 @@ def make_plan(
         limits: Time, threads and seed. The search for the smallest budget, where the budget is
             `"min"` or cannot be met, takes up to `time_s` more.
         provenance: What else the plan should remember; goes before the graph's own.
+        tiers: Where tensors may be moved to. `"min"` is the smallest budget without them.
 
     Raises:
         BudgetSyntaxError: The budget cannot be read.
@@ -55,7 +58,7 @@ def make_plan(
         SolverStopped: The solver found nothing, which proves nothing.
         InvalidSchedule: The judge refused the solver's schedule: a bug in the solver.
     """
-    question = _ask(graph, budget, limits)
+    question = _ask(graph, budget, limits, tuple(tiers))
     chosen = load_solver(solver, **(options or {}))
     if question.problem.budget_bytes >= question.unplanned_peak_bytes:
         answer = _keep_everything(question)
@@ -75,6 +78,7 @@ def make_plan(
         solve_seconds=answer.seconds,
         provenance=_provenance(graph, limits, options, provenance),
         notes=(*question.notes, *answer.notes),
+        tiers=question.problem.tiers,
     )
 
 
@@ -105,7 +109,7 @@ class _Answer:
     notes: tuple[str, ...] = ()
 
 
-def _ask(graph: Graph, budget: str | int, limits: Limits) -> _Question:
+def _ask(graph: Graph, budget: str | int, limits: Limits, tiers: tuple[Tier, ...]) -> _Question:
     keep_all = schedule_of(graph, range(len(graph.ops)))
     unplanned_peak_bytes = simulate(graph, keep_all).peak_bytes
     limit_bytes, limit_op = lower_limit(graph)
@@ -118,7 +122,7 @@ def _ask(graph: Graph, budget: str | int, limits: Limits) -> _Question:
     else:
         budget_bytes = parse_budget(budget, unplanned_peak_bytes, 0)
     return _Question(
-        problem=Problem(graph=graph, budget_bytes=budget_bytes),
+        problem=Problem(graph=graph, budget_bytes=budget_bytes, tiers=tiers),
         limits=limits,
         keep_all=keep_all,
         unplanned_peak_bytes=unplanned_peak_bytes,
@@ -186,6 +190,8 @@ def _judged(problem: Problem, schedule: Schedule, solver: Solver) -> Schedule:
         raise InvalidSchedule(
             error.step, f"{error.rule} (a bug in solver {solver.name!r}; please report it)"
         ) from None
+    if swaps_in(schedule):
+        return schedule
     tidy = schedule_of(problem.graph, sequence_of(schedule))
     if tidy == schedule:
         return schedule
@@ -201,7 +207,7 @@ def _believe(
     problem: Problem, solution: Solution, schedule: Schedule, solver: Solver, seconds: float
 ) -> _Answer:
     """Keep only those claims about bounds that do not contradict the schedule itself."""
-    time_ns = simulate(problem.graph, schedule).time_ns
+    time_ns = simulate(problem.graph, schedule, problem.tiers).time_ns
     # Every op runs at least once: a bound that needs no solver.
     bound_ns, status = max(solution.proven_bound_ns, problem.graph.time_ns), Status.FEASIBLE
     notes: tuple[str, ...] = (solution.reason,) if solution.reason else ()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -22,10 +22,12 @@ from typing import Any
 from memplan.errors import InvalidGraph, InvalidSchedule, PlanMismatch, UsageError
 from memplan.graph_capture.graph import Graph, Op, Phase
 from memplan.planner.atomic_write import write_atomically
+from memplan.planner.plan_steps import read_step, write_step
 from memplan.planner.problem import Problem
-from memplan.planner.schedule import Compute, Drop, Schedule, Step, schedule_of, sequence_of
-from memplan.planner.simulate import Timeline, resident_at, simulate
+from memplan.planner.schedule import Compute, Prefetch, Schedule, schedule_of, sequence_of
+from memplan.planner.simulate import Timeline, resident_after, simulate
 from memplan.planner.solver import Status
+from memplan.planner.tiers import Tier
 from memplan.planner.verify import verify
 
 SCHEMA = "memplan.plan/1"
@@ -51,6 +53,7 @@ class Plan:
         provenance: What the plan was made for and with: `graph_sha256`, versions, device,
             kind of profile, optimizer, limits, options of the solver.
         notes: Remarks for people, one sentence each.
+        tiers: Where the schedule may move tensors to.
     """
 
     graph: Graph
@@ -64,6 +67,12 @@ class Plan:
     solve_seconds: float = field(default=0.0, compare=False)
     provenance: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
+    tiers: tuple[Tier, ...] = ()
+
+    @property
+    def problem(self) -> Problem:
+        """What was asked."""
+        return Problem(graph=self.graph, budget_bytes=self.budget_bytes, tiers=self.tiers)
 
     def __repr__(self) -> str:
         return (
@@ -80,7 +89,7 @@ class Plan:
     @cached_property
     def timeline(self) -> Timeline:
         """Memory and time of the plan, step by step."""
-        return simulate(self.graph, self.schedule)
+        return simulate(self.graph, self.schedule, self.tiers)
 
     @cached_property
     def unplanned_peak_bytes(self) -> int:
@@ -167,6 +176,18 @@ class Plan:
             "solver": self.solver,
             "recomputed_ops": self.recomputed_ops,
             "bytes_at_peak": dict(self.bytes_at_peak),
+            **self._swap_summary(),
+        }
+
+    def _swap_summary(self) -> dict[str, Any]:
+        """Figures of the transfers; none where there is no tier."""
+        if not self.tiers:
+            return {}
+        timeline = self.timeline
+        return {
+            "swapped_bytes": timeline.swapped_bytes,
+            "swap_buffer_bytes": timeline.buffer_bytes,
+            "stall_ns": timeline.stall_ns,
         }
 
     def to_json(self, *, timing: bool = True) -> str:
@@ -181,8 +202,10 @@ class Plan:
             content["timing"] = {"solve_seconds": self.solve_seconds}
         content["notes"] = list(self.notes)
         content["provenance"] = dict(sorted(self.provenance.items()))
+        if self.tiers:
+            content["tiers"] = [asdict(tier) for tier in self.tiers]
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in content.items()]
-        steps = json.dumps([_write_step(step) for step in self.schedule])
+        steps = json.dumps([write_step(step) for step in self.schedule])
         lines += [f'"schedule": {steps}', f'"graph": {self.graph.to_json()}']
         return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -205,8 +228,8 @@ class Plan:
             )
         try:
             plan = _read(content)
-            verify(Problem(graph=plan.graph, budget_bytes=plan.budget_bytes), plan.schedule)
-        except (InvalidGraph, InvalidSchedule) as error:
+            verify(plan.problem, plan.schedule)
+        except (InvalidGraph, InvalidSchedule, UsageError) as error:
             raise PlanMismatch(f"the plan does not hold: {error}; {_AGAIN}") from None
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise PlanMismatch(f"the plan is damaged ({error!r}); {_AGAIN}") from None
@@ -252,7 +275,7 @@ class Plan:
 
 
 def _bytes_at_peak(graph: Graph, schedule: Schedule, timeline: Timeline) -> dict[str, int]:
-    by_kind: Counter[str] = Counter()
+    by_kind: Counter[str] = Counter({"swap_buffers": timeline.buffer_bytes})
     running = _op_at_peak(graph, schedule, timeline)
     if running is not None:
         owner = "update" if running.phase is Phase.UPDATE else "workspace"
@@ -286,30 +309,12 @@ def _op_at_peak(graph: Graph, schedule: Schedule, timeline: Timeline) -> Op | No
 
 def _instances_at_peak(graph: Graph, schedule: Schedule, timeline: Timeline) -> list[int]:
     """Return the tensors in use at the peak, one twice where it is kept and written again."""
-    if not schedule:
-        return [t for t, made in enumerate(graph.producer) if made is None]
-    there = list(_resident_before(graph, schedule, timeline.peak_step))
+    there = list(resident_after(graph, schedule[: max(0, timeline.peak_step)]))
+    current = schedule[timeline.peak_step] if schedule else None
+    if isinstance(current, Prefetch):
+        there.append(current.tensor)
     running = _op_at_peak(graph, schedule, timeline)
     return there + list(running.outputs if running else ())
-
-
-def _resident_before(graph: Graph, schedule: Schedule, step: int) -> tuple[int, ...]:
-    if step == 0:
-        return tuple(t for t, made in enumerate(graph.producer) if made is None)
-    last = schedule[step - 1]
-    gone = last.tensor if isinstance(last, Drop) else None
-    return tuple(t for t in resident_at(graph, schedule, step - 1) if t != gone)
-
-
-def _write_step(step: Step) -> tuple[str, int]:
-    return ("compute", step.op) if isinstance(step, Compute) else ("drop", step.tensor)
-
-
-def _read_step(step: Any) -> Step:
-    word, index = step
-    if type(index) is not int or word not in ("compute", "drop"):
-        raise ValueError(f"{step!r} is no step")
-    return Compute(index) if word == "compute" else Drop(index)
 
 
 def _read(content: dict[str, Any]) -> Plan:
@@ -323,12 +328,13 @@ def _read(content: dict[str, Any]) -> Plan:
     model_bound_ns = content["model_bound_ns"]
     return Plan(
         graph=Graph.from_dict(content["graph"]),
-        schedule=tuple(_read_step(step) for step in content["schedule"]),
+        schedule=tuple(read_step(step) for step in content["schedule"]),
         status=status,
         solver=str(content["solver"]),
         model_bound_ns=None if model_bound_ns is None else int(model_bound_ns),
         solve_seconds=float(content.get("timing", {}).get("solve_seconds", 0.0)),
         provenance=MappingProxyType({str(k): str(v) for k, v in content["provenance"].items()}),
         notes=tuple(str(note) for note in content["notes"]),
+        tiers=tuple(Tier(**tier) for tier in content.get("tiers", [])),
         **whole,
     )

@@ -1,0 +1,63 @@
+"""The stores that the steps of one module move tensors to."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from memplan.codegen.swap.disk import DiskFile
+from memplan.codegen.swap.host import HostMemory
+from memplan.codegen.swap.medium import Medium
+from memplan.codegen.swap.store import Store
+from memplan.errors import UsageError
+from memplan.planner.extents import planned_bytes
+from memplan.planner.plan import Plan
+from memplan.planner.schedule import SwapOut
+from memplan.planner.tiers import Tier
+
+
+class SwapPlaces:
+    """Makes a store for each tier that a plan uses, when the plan is made.
+
+    Attributes:
+        folder: Where the swap file of tier `disk` is; None for the folder of temporary files.
+        emulates_link: Whether transfers to tier `host` last as long as the tier says.
+        stores: What was made so far, by the name of the tier.
+    """
+
+    def __init__(self, folder: Path | None = None, *, emulates_link: bool = False) -> None:
+        self.folder = folder or Path(tempfile.gettempdir())
+        self.emulates_link = emulates_link
+        self.stores: dict[str, Store] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle where to, not what is there: stores are made again where a plan needs them."""
+        return {**self.__dict__, "stores": {}}
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Memory that the stores hold for themselves."""
+        return sum(store.medium.buffer_bytes for store in self.stores.values())
+
+    def prepare(self, plan: Plan) -> None:
+        """Make sure that the copies of `plan` will find a place.
+
+        Raises:
+            SwapError: They would not: the disk is full, or a tier too small.
+            UsageError: A tier has a name that nothing stands behind.
+        """
+        used = {step.tier for step in plan.schedule if isinstance(step, SwapOut)}
+        for index in sorted(used):
+            tier = plan.tiers[index]
+            if tier.name not in self.stores:
+                self.stores[tier.name] = Store(tier.name, self._medium(tier))
+            nbytes = planned_bytes(plan.graph, plan.schedule, index)
+            self.stores[tier.name].medium.reserve(nbytes)
+
+    def _medium(self, tier: Tier) -> Medium:
+        if tier.name == "disk":
+            return DiskFile(self.folder, tier.buffer_bytes // 2)
+        if tier.name == "host":
+            return HostMemory(tier.capacity_bytes, tier if self.emulates_link else None)
+        raise UsageError(f"nothing stands behind a tier called {tier.name!r}; use host or disk")
