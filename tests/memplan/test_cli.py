@@ -297,7 +297,7 @@ def test_stopping_by_hand(
     def stop(*_args: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("memplan.api.make_plan", stop)
+    monkeypatch.setattr("memplan.step_planner.make_plan", stop)
     assert main(["compile", str(model_file), "--budget", "1GB"]) == 130
     captured = capsys.readouterr()
     assert captured.out == ""
