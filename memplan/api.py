@@ -31,9 +31,11 @@ from memplan.graph_capture.joint import JointGraph
 from memplan.graph_capture.measured_profiler import MeasuredProfiler
 from memplan.graph_capture.optimizer_state import MakeOptimizer, optimizer_bytes, optimizer_named
 from memplan.graph_capture.profile import Profiler
+from memplan.planner.minimum import MinimumBudget
+from memplan.planner.minimum import minimum_budget as search_minimum
 from memplan.planner.pipeline import make_plan
 from memplan.planner.plan import Plan
-from memplan.planner.problem import Limits
+from memplan.planner.problem import Limits, Problem, Watch
 from memplan.planner.solver import load_solver
 from memplan.units import format_bytes, parse_budget
 
@@ -60,6 +62,7 @@ def compile(
     profile: ProfileKind = "measured",
     time_limit: float = 60.0,
     progress: Progress | None = None,
+    watch: Watch | None = None,
 ) -> OptimizedModule:
     """Return `model` as a module whose training step stays within a memory budget.
 
@@ -81,6 +84,7 @@ def compile(
         profile: `"measured"` runs every distinct op here, `"analytic"` computes its cost.
         time_limit: Seconds the solver may take.
         progress: Told what is being done.
+        watch: Told of the best schedule so far and its bound while the solver runs.
 
     Raises:
         CaptureError: The model cannot be captured as one graph.
@@ -88,7 +92,7 @@ def compile(
         MemplanError: Anything else that cannot be done, in one line.
     """
     planner = _planner(
-        model, budget, loss, optimizer, solver, device, profile, time_limit, progress
+        model, budget, loss, optimizer, solver, device, profile, time_limit, progress, watch
     )
     module = OptimizedModule(model, loss, Backend(planner))
     module.plan_for(*_as_args(args), **(kwargs or {}))
@@ -108,13 +112,14 @@ def plan(
     profile: ProfileKind = "measured",
     time_limit: float = 60.0,
     progress: Progress | None = None,
+    watch: Watch | None = None,
 ) -> Plan:
     """Return the plan that `compile` would follow, without emitting any code.
 
     Args and errors are those of `compile`.
     """
     planner = _planner(
-        model, budget, loss, optimizer, solver, device, profile, time_limit, progress
+        model, budget, loss, optimizer, solver, device, profile, time_limit, progress, watch
     )
     return _at_joint_graph(model, args, kwargs, loss, planner)
 
@@ -149,6 +154,7 @@ def solve(
     solver: str = "auto",
     time_limit: float = 60.0,
     seed: int = 0,
+    watch: Watch | None = None,
     **options: Any,
 ) -> Plan:
     """Plan a graph that is already there: captured earlier, or read from a file.
@@ -159,14 +165,32 @@ def solve(
         solver: Name of an installed solver.
         time_limit: Seconds the solver may take.
         seed: Same seed, same plan.
+        watch: Told of the best schedule so far and its bound while the solver runs.
         **options: The solver's own options.
 
     Raises:
         InfeasibleBudget: No schedule fits; the error names the smallest budget known to.
         SolverStopped: The solver found nothing, which proves nothing.
     """
-    limits = Limits(time_s=time_limit, seed=seed)
+    limits = Limits(time_s=time_limit, seed=seed, watch=watch)
     return make_plan(graph, budget, solver=solver, options=options, limits=limits)
+
+
+def minimum_budget(
+    graph: Graph | Problem, *, time_limit: float = 60.0, seed: int = 0
+) -> MinimumBudget:
+    """Return the smallest budget a schedule is found for, with a proven lower limit.
+
+    `limit_bytes` of the result holds for every schedule; `schedule` has a peak of exactly
+    `feasible_bytes`. Where the two are equal, there is no smaller budget.
+
+    Args:
+        graph: The graph; of a problem, its graph, whatever its budget is.
+        time_limit: Seconds the search may take; graphs of a few hundred ops take a few.
+        seed: Same seed, same answer.
+    """
+    asked = graph.graph if isinstance(graph, Problem) else graph
+    return search_minimum(asked, limits=Limits(time_s=time_limit, seed=seed))
 
 
 def load(folder: str | Path, model: nn.Module, *, loss: Loss | None = None) -> OptimizedModule:
@@ -263,12 +287,13 @@ def _planner(
     profile: str,
     time_limit: float,
     progress: Progress | None,
+    watch: Watch | None,
 ) -> Callable[[JointGraph], Plan]:
     # Refuse what cannot be meant before the capture, which takes a while.
     parse_budget(budget, _ANY_BYTES, _ANY_BYTES)
     load_solver(solver)
     pricer = _pricer(model, optimizer, device, profile, progress)
-    limits = Limits(time_s=time_limit)
+    limits = Limits(time_s=time_limit, watch=watch)
 
     def plan_step(joint: JointGraph) -> Plan:
         graph = pricer(joint)
