@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from memplan.api import capture as capture
     from memplan.api import compile as compile
     from memplan.api import load as load
+    from memplan.api import minimum_budget as minimum_budget
     from memplan.api import plan as plan
     from memplan.api import solve as solve
     from memplan.codegen.optimized_module import OptimizedModule as OptimizedModule
@@ -30,6 +31,7 @@ _HOME = {
     "capture": "memplan.api",
     "compile": "memplan.api",
     "load": "memplan.api",
+    "minimum_budget": "memplan.api",
     "plan": "memplan.api",
     "solve": "memplan.api",
 }

@@ -16,9 +16,11 @@ from memplan.codegen.optimized_module import NO_BACKWARD, OptimizedModule, run_u
 from memplan.errors import CaptureError, PlanMismatch
 from memplan.graph_capture.graph import Graph, Kind
 from memplan.graph_capture.joint import JointGraph
+from memplan.planner.minimum import MinimumBudget
+from memplan.planner.minimum import minimum_budget as search_minimum
 from memplan.planner.pipeline import make_plan
 from memplan.planner.plan import Plan
-from memplan.planner.problem import Limits
+from memplan.planner.problem import Limits, Problem, Watch
 from memplan.step_planner import (
     OptimizerLike,
     ProfileKind,
@@ -44,6 +46,7 @@ def compile(
     profile: ProfileKind = "measured",
     time_limit: float = 60.0,
     progress: Progress | None = None,
+    watch: Watch | None = None,
 ) -> OptimizedModule:
     """Return `model` as a module whose training step stays within a memory budget.
 
@@ -65,6 +68,7 @@ def compile(
         profile: `"measured"` runs every distinct op here, `"analytic"` computes its cost.
         time_limit: Seconds the solver may take.
         progress: Told what is being done.
+        watch: Told of the best schedule so far and its bound while the solver runs.
 
     Raises:
         CaptureError: The model cannot be captured as one graph.
@@ -75,7 +79,7 @@ def compile(
         pricer=pricer_for(model, optimizer, device, profile, progress),
         budget=budget,
         solver=solver,
-        limits=Limits(time_s=time_limit),
+        limits=Limits(time_s=time_limit, watch=watch),
     )
     module = OptimizedModule(model, loss, Backend(planner))
     module.plan_for(*_as_args(args), **(kwargs or {}))
@@ -95,6 +99,7 @@ def plan(
     profile: ProfileKind = "measured",
     time_limit: float = 60.0,
     progress: Progress | None = None,
+    watch: Watch | None = None,
 ) -> Plan:
     """Return the plan that `compile` would follow, without emitting any code.
 
@@ -104,7 +109,7 @@ def plan(
         pricer=pricer_for(model, optimizer, device, profile, progress),
         budget=budget,
         solver=solver,
-        limits=Limits(time_s=time_limit),
+        limits=Limits(time_s=time_limit, watch=watch),
     )
     return _at_joint_graph(model, args, kwargs, loss, planner)
 
@@ -139,6 +144,7 @@ def solve(
     solver: str = "auto",
     time_limit: float = 60.0,
     seed: int = 0,
+    watch: Watch | None = None,
     **options: Any,
 ) -> Plan:
     """Plan a graph that is already there: captured earlier, or read from a file.
@@ -149,14 +155,32 @@ def solve(
         solver: Name of an installed solver.
         time_limit: Seconds the solver may take.
         seed: Same seed, same plan.
+        watch: Told of the best schedule so far and its bound while the solver runs.
         **options: The solver's own options.
 
     Raises:
         InfeasibleBudget: No schedule fits; the error names the smallest budget known to.
         SolverStopped: The solver found nothing, which proves nothing.
     """
-    limits = Limits(time_s=time_limit, seed=seed)
+    limits = Limits(time_s=time_limit, seed=seed, watch=watch)
     return make_plan(graph, budget, solver=solver, options=options, limits=limits)
+
+
+def minimum_budget(
+    graph: Graph | Problem, *, time_limit: float = 60.0, seed: int = 0
+) -> MinimumBudget:
+    """Return the smallest budget a schedule is found for, with a proven lower limit.
+
+    `limit_bytes` of the result holds for every schedule; `schedule` has a peak of exactly
+    `feasible_bytes`. Where the two are equal, there is no smaller budget.
+
+    Args:
+        graph: The graph; of a problem, its graph, whatever its budget is.
+        time_limit: Seconds the search may take; graphs of a few hundred ops take a few.
+        seed: Same seed, same answer.
+    """
+    asked = graph.graph if isinstance(graph, Problem) else graph
+    return search_minimum(asked, limits=Limits(time_s=time_limit, seed=seed))
 
 
 def load(folder: str | Path, model: nn.Module, *, loss: Loss | None = None) -> OptimizedModule:

@@ -116,6 +116,7 @@ def compile_(
             optimizer=optimizer or model_file.optimizer,
             time_limit=time_limit,
             progress=stages,
+            watch=stages.watch,
         )
         check = _verify(module, model_file, optimizer, stages) if verify else None
         if output is not None:
@@ -188,7 +189,7 @@ def solve(graph: Path, budget: str, solver: str, time_limit: float, as_json: boo
     load_solver(solver)
     with stages_shown() as stages, redirect_stdout(sys.stderr):
         stages("solving", 0, 0)
-        limits = Limits(time_s=time_limit)
+        limits = Limits(time_s=time_limit, watch=stages.watch)
         plan = make_plan(read_graph(graph), budget, solver=solver, limits=limits)
     if as_json:
         print_json(solve_result(plan))

@@ -13,6 +13,8 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from memplan.planner.problem import Standing
+
 # Their warnings are about settings of theirs that our users did not choose and cannot change.
 _NOISY = ("torch", "transformers")
 
@@ -44,12 +46,25 @@ class Stages:
             count=f"{done}/{total}" if total else "",
         )
 
+    def watch(self, now: Standing) -> None:
+        """Show how far the solver is."""
+        self._bar.update(self._task, count=described(now))
+
     def finish(self) -> None:
         """Note the time of the stage that ends."""
         if self._name:
             spent = time.perf_counter() - self._since
             self.seconds[self._name] = self.seconds.get(self._name, 0.0) + spent
         self._name = ""
+
+
+def described(now: Standing) -> str:
+    """Return the stage, the best schedule so far, the bound and the gap, in one short line."""
+    if now.best_ns is None:
+        return f"{now.stage}: no schedule yet"
+    extra, bound = (ns / max(1, now.step_ns) - 1 for ns in (now.best_ns, now.bound_ns))
+    gap = "" if now.gap is None else f", gap {now.gap:.2%}"
+    return f"{now.stage}: extra time {extra:.2%}, bound {bound:.2%}{gap}"
 
 
 @contextmanager

@@ -36,6 +36,7 @@ def plan_result(plan: Plan, seconds: Mapping[str, float], check: Check | None) -
     result["ops"] = len(plan.graph.ops)
     result["tensors"] = len(plan.graph.tensors)
     result["solve_seconds"] = plan.solve_seconds
+    result["solver_memory_bytes"] = plan.solver_memory_bytes
     result["capture_seconds"] = seconds.get("capturing", 0.0)
     result["profile_seconds"] = seconds.get("profiling operations", 0.0)
     result["notes"] = list(plan.notes)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 from memplan.graph_capture.graph import Graph
 from memplan.planner.limits import lower_limit
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import Schedule, schedule_of
 from memplan.planner.simulate import simulate
-from memplan.planner.solver import load_solver
+from memplan.planner.solver import Solution, Solver, load_solver
 
-_TO_FIRST: dict[str, dict[str, Any]] = {"greedy": {"first_found": True, "replays": 24}}
-"""Options that make a solver stop at its first schedule, or soon without one."""
+_LEAST_S, _OPS_PER_S = 2.0, 60.0
+"""A search gets `_LEAST_S`, and a second more for so many ops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,38 +36,61 @@ def minimum_budget(
 ) -> MinimumBudget:
     """Search for the smallest budget between the proven limit and the unplanned peak.
 
-    Bisection; each schedule found counts with its own peak. It ends within a thousandth of the
-    peak, or when `limits.time_s` is over. As a heuristic may fail where a smaller budget
-    works, the answer is feasible but not proven to be the least.
+    It ends within a thousandth of the peak, or when time is over. As a heuristic may
+    fail where a smaller budget works, the answer is feasible but not proven to be the least.
 
     Args:
         graph: The step.
-        solver_name: The solver that is asked at each budget.
-        limits: Of the whole search; each budget gets an eighth of the time at most.
+        solver_name: The solver that is asked. One that can look for the smallest peak itself is
+            asked once, any other at one budget after the other, by bisection.
+        limits: Of the whole search; small graphs get less, see `quick`.
 
     Raises:
         UnknownSolver: There is no such solver.
     """
-    limits = limits or Limits()
-    deadline = time.monotonic() + limits.time_s
-    solver = load_solver(solver_name, **_TO_FIRST.get(solver_name, {}))
+    limits, solver = quick(graph, limits or Limits()), load_solver(solver_name)
     limit_bytes, _ = lower_limit(graph)
-    schedule = schedule_of(graph, range(len(graph.ops)))
-    feasible_bytes = simulate(graph, schedule).peak_bytes
-    refused_bytes = limit_bytes - 1
-    budget_bytes = limit_bytes
-    while refused_bytes < budget_bytes < feasible_bytes:
+    plain = schedule_of(graph, range(len(graph.ops)))
+    peak_bytes = simulate(graph, plain).peak_bytes
+    start = MinimumBudget(limit_bytes=limit_bytes, feasible_bytes=peak_bytes, schedule=plain)
+    if peak_bytes <= limit_bytes:
+        return start
+    if not any(option.name == "lowest" for option in fields(solver)):  # type: ignore[arg-type]
+        return _bisect(graph, start, solver, limits)
+    problem = Problem(graph=graph, budget_bytes=peak_bytes - 1)
+    return _lower(graph, start, load_solver(solver_name, lowest=True).solve(problem, limits))
+
+
+def quick(graph: Graph, limits: Limits) -> Limits:
+    """Return limits with as much time as the size of the graph deserves, or less."""
+    time_s = _LEAST_S + len(graph.ops) / _OPS_PER_S
+    return replace(limits, time_s=min(limits.time_s, time_s))
+
+
+def _bisect(graph: Graph, start: MinimumBudget, solver: Solver, limits: Limits) -> MinimumBudget:
+    """Ask at one budget after the other; each schedule counts with its own peak."""
+    deadline = time.monotonic() + limits.time_s
+    best, refused_bytes, budget_bytes = start, start.limit_bytes - 1, start.limit_bytes
+    while refused_bytes < budget_bytes < best.feasible_bytes:
         left_s = min(limits.time_s / 8, deadline - time.monotonic())
         if left_s <= 0:
             break
-        asked = Limits(time_s=left_s, seed=limits.seed, threads=limits.threads)
+        asked = replace(limits, time_s=left_s)
         solution = solver.solve(Problem(graph=graph, budget_bytes=budget_bytes), asked)
-        if solution.schedule is not None:
-            schedule = solution.schedule
-            feasible_bytes = simulate(graph, schedule).peak_bytes
-        else:
+        best = _lower(graph, best, solution)
+        if solution.schedule is None:
             refused_bytes = budget_bytes
-        if feasible_bytes - refused_bytes <= feasible_bytes // 1000:
+        if best.feasible_bytes - refused_bytes <= best.feasible_bytes // 1000:
             break
-        budget_bytes = (refused_bytes + feasible_bytes) // 2
-    return MinimumBudget(limit_bytes=limit_bytes, feasible_bytes=feasible_bytes, schedule=schedule)
+        budget_bytes = (refused_bytes + best.feasible_bytes) // 2
+    return best
+
+
+def _lower(graph: Graph, best: MinimumBudget, solution: Solution) -> MinimumBudget:
+    """Return `best`, or what was found where its peak is smaller."""
+    if solution.schedule is None:
+        return best
+    peak_bytes = simulate(graph, solution.schedule).peak_bytes
+    if peak_bytes >= best.feasible_bytes:
+        return best
+    return replace(best, feasible_bytes=peak_bytes, schedule=solution.schedule)

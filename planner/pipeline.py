@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +14,8 @@ from typing import Any
 from memplan.errors import InfeasibleBudget, InvalidSchedule, SolverStopped
 from memplan.graph_capture.graph import Graph
 from memplan.planner.limits import lower_limit
-from memplan.planner.minimum import MinimumBudget, minimum_budget
+from memplan.planner.memory_use import peak_rss_bytes
+from memplan.planner.minimum import MinimumBudget, minimum_budget, quick
 from memplan.planner.plan import Plan
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import Schedule, schedule_of, sequence_of, swaps_in
@@ -46,7 +47,8 @@ def make_plan(
         solver: Name of an installed solver.
         options: The solver's options by name.
         limits: Time, threads and seed. The search for the smallest budget, where the budget is
-            `"min"` or cannot be met, takes up to `time_s` more.
+            `"min"` or cannot be met, takes up to `time_s` more. Both that search and the solver
+            at the smallest budget get less time on small graphs, see `minimum.quick`.
         provenance: What else the plan should remember; goes before the graph's own.
         tiers: Where tensors may be moved to. `"min"` is the smallest budget without them.
 
@@ -65,7 +67,7 @@ def make_plan(
     else:
         if question.problem.budget_bytes < question.limit_bytes:
             raise _infeasible(question, question.limit_bytes)
-        answer = _solve(question, chosen)
+        answer = _solve(question, _started(chosen, question.minimum))
     return Plan(
         graph=graph,
         schedule=answer.schedule,
@@ -76,6 +78,7 @@ def make_plan(
         model_bound_ns=answer.model_bound_ns,
         limit_bytes=question.limit_bytes,
         solve_seconds=answer.seconds,
+        solver_memory_bytes=answer.memory_bytes,
         provenance=_provenance(graph, limits, options, provenance),
         notes=(*question.notes, *answer.notes),
         tiers=question.problem.tiers,
@@ -106,6 +109,7 @@ class _Answer:
     proven_bound_ns: int
     model_bound_ns: int | None = None
     seconds: float = 0.0
+    memory_bytes: int = 0
     notes: tuple[str, ...] = ()
 
 
@@ -158,14 +162,25 @@ def _keep_everything(question: _Question) -> _Answer:
     )
 
 
+def _started(solver: Solver, minimum: MinimumBudget | None) -> Solver:
+    """Let the solver start from the schedule of the search for the smallest budget, if it can."""
+    options = {option.name for option in fields(solver)}  # type: ignore[arg-type]
+    if minimum is None or "start" not in options:
+        return solver
+    return replace(solver, start=minimum.schedule)  # type: ignore[type-var]
+
+
 def _solve(question: _Question, solver: Solver) -> _Answer:
-    problem = question.problem
-    started = time.perf_counter()
-    solution = solver.solve(problem, question.limits)
+    problem, limits = question.problem, question.limits
+    if question.minimum is not None:
+        limits = quick(problem.graph, limits)
+    started, before_bytes = time.perf_counter(), peak_rss_bytes()
+    solution = solver.solve(problem, limits)
     seconds = time.perf_counter() - started
     if solution.schedule is not None:
         schedule = _judged(problem, solution.schedule, solver)
-        return _believe(problem, solution, schedule, solver, seconds)
+        answer = _believe(problem, solution, schedule, solver, seconds)
+        return replace(answer, memory_bytes=peak_rss_bytes() - before_bytes)
     if question.minimum is not None:
         # The search that set the budget left a schedule for it: "min" always has a plan.
         return _Answer(

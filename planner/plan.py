@@ -48,8 +48,9 @@ class Plan:
         proven_bound_ns: No schedule of the captured order within the budget is faster.
         model_bound_ns: The bound in the solver's own model, where it has one.
         limit_bytes: Proven lower limit: every schedule's peak is at least this.
-        solve_seconds: Time of the solver; the only field that may differ between two runs, and
-            so no part of a comparison.
+        solve_seconds: Time of the solver. This field and the next may differ between two runs,
+            and so are no part of a comparison.
+        solver_memory_bytes: By how much the solver raised the peak memory of its process.
         provenance: What the plan was made for and with: `graph_sha256`, versions, device,
             kind of profile, optimizer, limits, options of the solver.
         notes: Remarks for people, one sentence each.
@@ -65,6 +66,7 @@ class Plan:
     model_bound_ns: int | None = None
     limit_bytes: int = 0
     solve_seconds: float = field(default=0.0, compare=False)
+    solver_memory_bytes: int = field(default=0, compare=False)
     provenance: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
     tiers: tuple[Tier, ...] = ()
@@ -199,7 +201,10 @@ class Plan:
         """
         content = {"schema": SCHEMA, **self.summary()}
         if timing:
-            content["timing"] = {"solve_seconds": self.solve_seconds}
+            content["timing"] = {
+                "solve_seconds": self.solve_seconds,
+                "solver_memory_bytes": self.solver_memory_bytes,
+            }
         content["notes"] = list(self.notes)
         content["provenance"] = dict(sorted(self.provenance.items()))
         if self.tiers:
@@ -333,6 +338,7 @@ def _read(content: dict[str, Any]) -> Plan:
         solver=str(content["solver"]),
         model_bound_ns=None if model_bound_ns is None else int(model_bound_ns),
         solve_seconds=float(content.get("timing", {}).get("solve_seconds", 0.0)),
+        solver_memory_bytes=int(content.get("timing", {}).get("solver_memory_bytes", 0)),
         provenance=MappingProxyType({str(k): str(v) for k, v in content["provenance"].items()}),
         notes=tuple(str(note) for note in content["notes"]),
         tiers=tuple(Tier(**tier) for tier in content.get("tiers", [])),

@@ -1,8 +1,10 @@
-"""What a solver is asked."""
+"""What a solver is asked, and what it can say meanwhile."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from memplan.graph_capture.graph import Graph
 from memplan.planner.tiers import Tier
@@ -22,9 +24,45 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How far a solver is.
+
+    Attributes:
+        stage: What it is doing, in a word or two.
+        step_ns: Time of the step without recomputation.
+        best_ns: Time of the fastest schedule so far; None before the first.
+        bound_ns: None within the budget is faster, as far as it is proven.
+    """
+
+    stage: str
+    step_ns: int
+    best_ns: int | None
+    bound_ns: int
+
+    @property
+    def gap(self) -> float | None:
+        """How much longer the best takes than the bound, as a fraction of that."""
+        if self.best_ns is None or not self.bound_ns:
+            return None
+        return max(0, self.best_ns - self.bound_ns) / self.bound_ns
+
+
+Watch: TypeAlias = Callable[[Standing], None]
+"""Called whenever a solver begins a stage or finds something better."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one solve may cost. Same limits and seed, same answer."""
+    """What one solve may cost. Same limits and seed, same answer.
+
+    Attributes:
+        time_s: Deadline in seconds from the call.
+        seed: Of every random choice.
+        threads: That the solver may use.
+        watch: Told how the solver gets on; it must not change anything. No part of a comparison.
+    """
 
     time_s: float = 60.0
     seed: int = 0
     threads: int = 1
+    watch: Watch | None = field(default=None, compare=False, repr=False)

@@ -29,6 +29,9 @@ _LAST_RESORT = 1e290
 _DEAD = 1e-12
 """Factor for what no later op reads; it goes first."""
 
+_FEW_RUNS = 30
+"""Recomputations for one op that prove nothing even early in the graph."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
@@ -100,6 +103,8 @@ class Replay:
         self.work, self.weights = work, weights
         self.budget_bytes = budget_bytes
         self.most_extra_ns, self.most_runs, self.deadline = most_extra_ns, most_runs, deadline
+        self.most_runs_now = most_runs
+        """How long `order` may become before the current op has run for the first time."""
         ops, tensors = len(work.time_ns), len(work.sizes)
         self.now = 0
         self.order: list[int] = []
@@ -122,10 +127,18 @@ class Replay:
         if weights.bias:
             self.divisor = [d / f for d, f in zip(self.divisor, weights.bias, strict=True)]
 
-    def run(self) -> tuple[int, ...] | None:
-        """Walk the whole graph."""
+    def run(self, circles: int | None = None) -> tuple[int, ...] | None:
+        """Walk the whole graph.
+
+        Args:
+            circles: For one op at most so many times as many recomputations as there are ops
+                before it; most runs that need more never end. None for any number.
+        """
         for op in range(len(self.work.time_ns)):
             self.now = op
+            if circles is not None:
+                most_runs = len(self.order) + circles * op + _FEW_RUNS
+                self.most_runs_now = min(self.most_runs, most_runs)
             if not self._compute(op):
                 return None
             for t in self.work.inputs[op]:
@@ -158,7 +171,7 @@ class Replay:
 
     def _is_hopeless(self) -> bool:
         """Whether this run costs too much already, goes in circles, or time is over."""
-        if self.extra_ns > self.most_extra_ns or len(self.order) > self.most_runs:
+        if self.extra_ns > self.most_extra_ns or len(self.order) > self.most_runs_now:
             return True
         return time.monotonic() > self.deadline
 

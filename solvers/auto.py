@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from memplan.graph_capture.graph import Graph
 from memplan.planner.limits import below_limit
+from memplan.planner.memory_use import peak_rss_bytes
 from memplan.planner.polish import polish
-from memplan.planner.problem import Limits, Problem
+from memplan.planner.problem import Limits, Problem, Standing
 from memplan.planner.schedule import Schedule, schedule_of, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver
+from memplan.planner.verify import is_valid
 from memplan.solvers._proof import Proof, prove
 
 
@@ -35,6 +37,7 @@ class Auto:
         exact_share: The share of the time limit that Checkmate may take.
         gap: No further stage starts once a schedule is proven within this share of the bound.
         near: Within this share of the bound, stages get little time: there is little to gain.
+        start: A schedule to start from, ignored unless valid.
     """
 
     name: ClassVar[str] = "auto"
@@ -45,6 +48,7 @@ class Auto:
     exact_share: float = 0.3
     gap: float = 0.0002
     near: float = 0.001
+    start: Schedule | None = field(default=None, repr=False)
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the best of all stages; on Ctrl-C, of those so far if there is a schedule."""
@@ -53,18 +57,26 @@ class Auto:
         plain = load_solver("keep-all").solve(problem, limits)
         if plain.status is Status.OPTIMAL:
             return plain
+        before_bytes = peak_rss_bytes()
         run = _Run(problem, limits, self.gap, self.near)
         try:
+            if self.start is not None and is_valid(problem, self.start):
+                run.offer(self.start)
             self._stages(run)
         except KeyboardInterrupt:
             if run.best is None:
                 raise
+            run.reasons.append("Stopped by the user; this is the best schedule until then.")
+        run.stats["memory_bytes"] = peak_rss_bytes() - before_bytes
         return run.solution()
 
     def _stages(self, run: _Run) -> None:
         if not run.prove(share=0.2) or run.is_done():
             return
         run.replay("greedy", 0.4, run.leans)
+        if run.best is None and not run.is_done():
+            # Near the limit it takes a search for the smallest peak to find any.
+            run.stage("greedy", 0.25, "lowest", lowest=True)
         if run.is_done():
             return
         small = len(run.problem.graph.ops) <= self.exact_ops
@@ -91,6 +103,7 @@ class _Run:
         self.model_bound_ns: int | None = None
         self.refusal: Solution | None = None
         self.leans: tuple[tuple[float, ...], ...] = ()
+        self.failures: list[str] = []
         self.reasons: list[str] = []
         self.stats: dict[str, float] = {}
 
@@ -114,10 +127,26 @@ class _Run:
             share = min(share, _LITTLE)
         left_s = max(0.0, self.deadline - time.monotonic())
         time_s = min(left_s, share * self.limits.time_s)
-        return Limits(time_s=time_s, seed=self.seed, threads=self.limits.threads)
+        return replace(self.limits, time_s=time_s, seed=self.seed, watch=None)
+
+    def _tell(self, stage: str, found_ns: int | None = None) -> None:
+        """Tell who watches what is being done, and what is known."""
+        if self.limits.watch is None:
+            return
+        best_ns = min(self.best_ns, float("inf") if found_ns is None else found_ns)
+        step_ns = self.problem.graph.time_ns
+        self.limits.watch(
+            Standing(
+                stage=stage,
+                step_ns=step_ns,
+                best_ns=None if best_ns == float("inf") else int(best_ns),
+                bound_ns=self.bound_ns,
+            )
+        )
 
     def prove(self, share: float) -> bool:
         """Bound all schedules by the relaxation; return whether one may exist."""
+        self._tell("relaxation")
         proof: Proof = prove(self.problem, self._within(share))
         self.bound_ns, self.leans = proof.bound_ns, proof.leans
         self.stats |= proof.stats
@@ -144,7 +173,11 @@ class _Run:
         """
         label = label or name
         began = time.monotonic()
-        answer = load_solver(name, **options).solve(self.problem, self._within(share))
+        self._tell(label)
+        limits = self._within(share)
+        if self.limits.watch is not None:
+            limits = replace(limits, watch=lambda now: self._tell(label, now.best_ns))
+        answer = load_solver(name, **options).solve(self.problem, limits)
         self.stats |= {f"{label}_{key}": value for key, value in answer.stats.items()}
         self.stats[f"{label}_s"] = time.monotonic() - began
         if answer.status is Status.INFEASIBLE:
@@ -153,19 +186,27 @@ class _Run:
         self.bound_ns = max(self.bound_ns, answer.proven_bound_ns)
         self.model_bound_ns = answer.model_bound_ns or self.model_bound_ns
         if answer.schedule is None:
-            self.reasons.append(f"{label}: {answer.reason}")
+            self.failures.append(f"{label}: {answer.reason}")
             return
-        graph = self.problem.graph
-        polished = polish(graph, sequence_of(answer.schedule), self.problem.budget_bytes)
-        schedule = schedule_of(graph, polished)
-        time_ns = simulate(graph, schedule).time_ns
-        self.stats[f"{label}_overhead"] = time_ns / max(1, graph.time_ns) - 1
         if self.best is None:
             # Since the question was asked; a stage that does not say so counts in full.
             ended_s = time.monotonic() - began
             self.stats["first_s"] = began - self.began + answer.stats.get("first_s", ended_s)
+        time_ns = self.offer(answer.schedule)
+        self.stats[f"{label}_overhead"] = time_ns / max(1, self.problem.graph.time_ns) - 1
+        self._tell(label)
+        if answer.stats.get("interrupted"):
+            raise KeyboardInterrupt
+
+    def offer(self, schedule: Schedule) -> int:
+        """Polish a schedule and keep it if it is the fastest so far; return its time."""
+        graph = self.problem.graph
+        polished = polish(graph, sequence_of(schedule), self.problem.budget_bytes)
+        schedule = schedule_of(graph, polished)
+        time_ns = simulate(graph, schedule).time_ns
         if time_ns < self.best_ns:
             self.best, self.best_ns = schedule, time_ns
+        return time_ns
 
     def solution(self) -> Solution:
         """Return the best schedule with the best bounds, or why there is none."""
@@ -183,7 +224,9 @@ class _Run:
             schedule=self.best,
             proven_bound_ns=self.bound_ns,
             model_bound_ns=self.model_bound_ns,
-            reason="" if self.best is not None else "; ".join(self.reasons) or "time ran out",
+            reason=" ".join(self.reasons)
+            if self.best is not None
+            else "; ".join(self.failures) or "time ran out",
             stats=self.stats,
         )
 

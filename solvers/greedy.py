@@ -15,16 +15,19 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import ClassVar
 
 from memplan.graph_capture.graph import Graph
 from memplan.planner.limits import below_limit
-from memplan.planner.problem import Limits, Problem
+from memplan.planner.problem import Limits, Problem, Standing
 from memplan.planner.prune import prune
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status
+from memplan.solvers._lowest import lowest
 from memplan.solvers._replay import Replay, Weights, Workload, recomputed_tensors
 
 
@@ -36,6 +39,7 @@ class Greedy:
         replays: How many; None for a number that falls with the size of the graph, so that the
             answer does not depend on the speed of the machine unless time runs out.
         first_found: Stop at the first schedule that fits.
+        lowest: Look for the schedule with the smallest peak instead of the fastest one.
         leans: Each has one factor for each tensor's score: what has a small one is let go first.
             Half of the replays use them in turn, sharpened or blunted.
         goal_ns: Stop at a schedule that takes no longer.
@@ -50,6 +54,7 @@ class Greedy:
 
     replays: int | None = None
     first_found: bool = False
+    lowest: bool = False
     leans: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
     goal_ns: int = 0
     near_ns: int = 0
@@ -64,23 +69,49 @@ class Greedy:
         if simulate(graph, plain).peak_bytes <= problem.budget_bytes:
             return Solution(status=Status.OPTIMAL, schedule=plain, proven_bound_ns=graph.time_ns)
         deadline = time.monotonic() + limits.time_s
+        if self.lowest:
+            return self._lowest(problem, limits, deadline)
         portfolio = _Portfolio(problem, random.Random(limits.seed), deadline, self.leans)
         count = self.replays if self.replays is not None else _replays(graph)
         done, goal_ns = 0, max(self.goal_ns, graph.time_ns)
-        while done < count and time.monotonic() < deadline:
-            portfolio.replay(done)
-            done += 1
-            if portfolio.best and (self.first_found or portfolio.best_ns <= goal_ns):
-                break
-            stale = portfolio.since_best >= self.patience
-            if stale and portfolio.best_ns <= self.near_ns:
-                break
-        return portfolio.solution(done)
+        stats: dict[str, float] = {}
+        try:
+            while done < count and time.monotonic() < deadline:
+                if portfolio.replay(done) and limits.watch is not None:
+                    limits.watch(portfolio.standing())
+                done += 1
+                if portfolio.best and (self.first_found or portfolio.best_ns <= goal_ns):
+                    break
+                stale = portfolio.since_best >= self.patience
+                if stale and portfolio.best_ns <= self.near_ns:
+                    break
+        except KeyboardInterrupt:
+            if not portfolio.best:
+                raise
+            stats["interrupted"] = 1
+        return portfolio.solution(done, stats)
+
+    def _lowest(self, problem: Problem, limits: Limits, deadline: float) -> Solution:
+        graph, rng = problem.graph, random.Random(limits.seed)
+        count = self.replays if self.replays is not None else _few(graph)
+        size = len(graph.tensors)
+        drawn = (_drawn(rng, _noise(rng, size)) for _ in range(count - len(_FIRST)))
+        found = lowest(problem, chain(_FIRST[:count], drawn), deadline)
+        if not found.sequence:
+            return _nothing(graph, found.replays, {"replays": found.replays})
+        peak_bytes = simulate(graph, schedule_of(graph, found.sequence)).peak_bytes
+        sequence = prune(graph, found.sequence, peak_bytes)
+        return _found(graph, sequence, {"replays": found.replays})
 
 
 def _replays(graph: Graph) -> int:
     reads = sum(len(op.inputs) for op in graph.ops)
     return max(32, min(2000, 20 * len(graph.ops), 400_000 // (1 + len(graph.ops) + reads)))
+
+
+def _few(graph: Graph) -> int:
+    """Return how many weights to try for the smallest peak; more seldom reach less."""
+    return max(24, min(144, 14_400 // (1 + len(graph.ops))))
 
 
 class _Portfolio:
@@ -105,8 +136,8 @@ class _Portfolio:
         self.pruned: set[tuple[int, ...]] = set()
         self.began, self.first_s = time.monotonic(), 0.0
 
-    def replay(self, k: int) -> None:
-        """Try once more; `k` counts the tries."""
+    def replay(self, k: int) -> bool:
+        """Try once more; `k` counts the tries. Return whether it is the best so far."""
         self.since_best += 1
         weights = self._leaning(k // 2) if self.leans and k % 2 == 0 else self._any(k)
         # What is far above the best, even before it was pruned, hardly comes first.
@@ -118,17 +149,25 @@ class _Portfolio:
             self.work, self.problem.budget_bytes, weights, most, most_runs, self._deadline()
         ).run()
         if sequence is None or sequence in self.pruned:
-            return
+            return False
         self.pruned.add(sequence)
         graph = self.problem.graph
         raw_ns = sum(graph.ops[op].time_ns for op in sequence) - graph.time_ns
         sequence = prune(graph, sequence, self.problem.budget_bytes)
         extra_ns = sum(graph.ops[op].time_ns for op in sequence) - graph.time_ns
+        if self.best_extra_ns is not None and extra_ns >= self.best_extra_ns:
+            return False
         if self.best_extra_ns is None:
             self.first_s = time.monotonic() - self.began
-        if self.best_extra_ns is None or extra_ns < self.best_extra_ns:
-            self.best, self.best_extra_ns, self.best_weights = sequence, extra_ns, weights
-            self.best_raw_ns, self.since_best = raw_ns, 0
+        self.best, self.best_extra_ns, self.best_weights = sequence, extra_ns, weights
+        self.best_raw_ns, self.since_best = raw_ns, 0
+        return True
+
+    def standing(self) -> Standing:
+        """Return how far the search is."""
+        step_ns = self.problem.graph.time_ns
+        best_ns = None if self.best_extra_ns is None else step_ns + self.best_extra_ns
+        return Standing(stage="greedy", step_ns=step_ns, best_ns=best_ns, bound_ns=step_ns)
 
     def _deadline(self) -> float:
         """Return when the next replay has to end: after a quarter of what is left."""
@@ -167,49 +206,67 @@ class _Portfolio:
     def _weights(self) -> Weights:
         """Draw the next weights: afresh, or near the best ones and leaning to its plan."""
         rng, best = self.rng, self.best_weights
-        spread = rng.choice((0.0, 0.1, 0.3, 0.6))
-        bias = [rng.lognormvariate(0.0, spread) for _ in self.work.sizes]
-        if self.best and rng.random() < 0.7:
-            lean = rng.choice((0.3, 0.1, 0.03, 0.01))
-            swap = rng.choice((0.0, 0.05, 0.15))
-            recomputed = recomputed_tensors(self.work, self.best)
-            for t in range(len(bias)):
-                if (t in recomputed) != (rng.random() < swap):
-                    bias[t] *= lean
-            return Weights(
-                cost=best.cost * rng.uniform(0.8, 1.25),
-                nbytes=best.nbytes * rng.uniform(0.8, 1.25),
-                distance=best.distance * rng.uniform(0.8, 1.25),
-                dead_first=best.dead_first,
-                newest_first=best.newest_first,
-                bias=tuple(bias),
-            )
+        bias = _noise(rng, len(self.work.sizes))
+        if not self.best or rng.random() >= 0.7:
+            return _drawn(rng, bias)
+        lean = rng.choice((0.3, 0.1, 0.03, 0.01))
+        swap = rng.choice((0.0, 0.05, 0.15))
+        recomputed = recomputed_tensors(self.work, self.best)
+        for t in range(len(bias)):
+            if (t in recomputed) != (rng.random() < swap):
+                bias[t] *= lean
         return Weights(
-            cost=rng.uniform(0.2, 1.6),
-            nbytes=rng.uniform(0.2, 1.6),
-            distance=rng.choice((0.0, 0.5, 1.0, 1.0, 2.0, 4.0)),
-            dead_first=rng.random() < 0.85,
-            newest_first=rng.random() < 0.5,
+            cost=best.cost * rng.uniform(0.8, 1.25),
+            nbytes=best.nbytes * rng.uniform(0.8, 1.25),
+            distance=best.distance * rng.uniform(0.8, 1.25),
+            dead_first=best.dead_first,
+            newest_first=best.newest_first,
             bias=tuple(bias),
         )
 
-    def solution(self, replays: int) -> Solution:
+    def solution(self, replays: int, more: Mapping[str, float]) -> Solution:
         """Return the best, or that nothing was found."""
         graph = self.problem.graph
-        stats: dict[str, float] = {"replays": replays, "pruned": len(self.pruned)}
+        stats = {"replays": replays, "pruned": len(self.pruned), **more}
         if self.best_extra_ns is None:
-            return Solution(
-                status=Status.UNKNOWN,
-                proven_bound_ns=graph.time_ns,
-                reason=f"none of {replays} replays fitted",
-                stats=stats,
-            )
-        return Solution(
-            status=Status.FEASIBLE if self.best_extra_ns else Status.OPTIMAL,
-            schedule=schedule_of(graph, self.best),
-            proven_bound_ns=graph.time_ns,
-            stats=stats | {"first_s": self.first_s},
-        )
+            return _nothing(graph, replays, stats)
+        return _found(graph, self.best, stats | {"first_s": self.first_s})
+
+
+def _nothing(graph: Graph, replays: int, stats: Mapping[str, float]) -> Solution:
+    reason = f"none of {replays} replays fitted"
+    return Solution(
+        status=Status.UNKNOWN, proven_bound_ns=graph.time_ns, reason=reason, stats=stats
+    )
+
+
+def _found(graph: Graph, sequence: Sequence[int], stats: Mapping[str, float]) -> Solution:
+    schedule = schedule_of(graph, sequence)
+    plain = simulate(graph, schedule).time_ns == graph.time_ns
+    return Solution(
+        status=Status.OPTIMAL if plain else Status.FEASIBLE,
+        schedule=schedule,
+        proven_bound_ns=graph.time_ns,
+        stats=stats,
+    )
+
+
+def _noise(rng: random.Random, tensors: int) -> list[float]:
+    """Draw a factor for each tensor."""
+    spread = rng.choice((0.0, 0.1, 0.3, 0.6))
+    return [rng.lognormvariate(0.0, spread) for _ in range(tensors)]
+
+
+def _drawn(rng: random.Random, bias: Sequence[float]) -> Weights:
+    """Draw weights that owe nothing to what was found so far."""
+    return Weights(
+        cost=rng.uniform(0.2, 1.6),
+        nbytes=rng.uniform(0.2, 1.6),
+        distance=rng.choice((0.0, 0.5, 1.0, 1.0, 2.0, 4.0)),
+        dead_first=rng.random() < 0.85,
+        newest_first=rng.random() < 0.5,
+        bias=tuple(bias),
+    )
 
 
 _FIRST = (

@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
 
 from memplan.errors import UnknownSolver
-from memplan.planner.minimum import minimum_budget
+from memplan.graph_capture.graph import Graph
+from memplan.graph_capture.graph_files import read_graph
+from memplan.planner.minimum import minimum_budget, quick
 from memplan.planner.problem import Limits, Problem
+from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
+from memplan.planner.solver import Solution, Status
 from memplan.planner.verify import verify
-from tests.graphs import chain, unit_chain
+from memplan.solvers.exhaustive import Exhaustive, _Search
+from memplan.solvers.greedy import Greedy
+from tests.graphs import INSTANCES, chain, random_graphs, unit_chain
 
 
 def test_a_chain_can_run_in_its_limit() -> None:
@@ -33,3 +40,62 @@ def test_a_solver_that_never_fits_leaves_the_unplanned_peak() -> None:
 def test_an_unknown_solver_is_named() -> None:
     with pytest.raises(UnknownSolver, match="no solver 'nope'"):
         minimum_budget(chain(2), "nope")
+
+
+@settings(deadline=None, max_examples=40)
+@given(random_graphs(max_ops=8))
+def test_no_budget_below_the_limit_is_feasible_and_what_is_found_is(graph: Graph) -> None:
+    found = minimum_budget(graph)
+    at_least = Problem(graph=graph, budget_bytes=found.feasible_bytes)
+    verify(at_least, found.schedule)
+    assert Exhaustive().solve(at_least, Limits()).status is Status.OPTIMAL
+    below = Problem(graph=graph, budget_bytes=found.limit_bytes - 1)
+    assert search_every_schedule(below).status is Status.INFEASIBLE
+
+
+@settings(deadline=None, max_examples=40)
+@given(random_graphs(max_ops=8))
+def test_hardly_any_schedule_of_the_captured_order_needs_less(graph: Graph) -> None:
+    """The budgets here are a few bytes: one byte less is a few per cent."""
+    found = minimum_budget(graph)
+    least_bytes = found.feasible_bytes
+    oracle = Exhaustive(fixed_order=True)
+    while oracle.solve(Problem(graph=graph, budget_bytes=least_bytes - 1), Limits()).schedule:
+        least_bytes -= 1
+    assert found.feasible_bytes <= least_bytes + 3
+
+
+def search_every_schedule(problem: Problem) -> Solution:
+    """Ask the oracle without the shortcut for budgets below the limit."""
+    return _Search(problem, False, False).run(1_000_000, float("inf"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not INSTANCES.is_dir(), reason="no published instances beside the checkout")
+@pytest.mark.parametrize(
+    ("name", "permille"),
+    [("monet_unet", 197), ("cm_cm2", 114), ("rl100", 600), ("monet_r50", 138)],
+)
+def test_published_graphs_run_in_little_memory(name: str, permille: int) -> None:
+    """No more than a bisection with as many replays at each budget had found."""
+    graph = read_graph(INSTANCES / f"{name}.json")
+    plain = schedule_of(graph, range(len(graph.ops)))
+    found = minimum_budget(graph)
+    assert found.feasible_bytes <= simulate(graph, plain).peak_bytes * permille // 1000
+
+
+def test_small_graphs_get_little_time() -> None:
+    assert quick(unit_chain(25), Limits(seed=3)) == Limits(time_s=2.85, seed=3)
+    assert quick(unit_chain(25), Limits(time_s=1.0)) == Limits(time_s=1.0)
+
+
+def test_the_lowest_peak_is_a_search_of_its_own() -> None:
+    graph = unit_chain(12)
+    problem = Problem(graph=graph, budget_bytes=12)
+    lowest = Greedy(lowest=True).solve(problem, Limits())
+    fastest = Greedy().solve(problem, Limits())
+    assert lowest.schedule is not None
+    assert fastest.schedule is not None
+    low, fast = simulate(graph, lowest.schedule), simulate(graph, fastest.schedule)
+    assert low.peak_bytes < fast.peak_bytes
+    assert low.time_ns > fast.time_ns
