@@ -59,7 +59,15 @@ def test_both_figures_are_those_of_a_real_step(name: str) -> None:
     predicted = optimizer_bytes(name, parameters())
     assert predicted.state_bytes == sum(t.nbytes for t in state if isinstance(t, torch.Tensor))
     # Python numbers become tensors of 4 or 8 bytes for a moment inside of real kernels.
-    assert 0 <= allocations.peak_bytes - predicted.workspace_bytes <= 32
+    most_bytes = 32 + (_product_workspace_bytes() if name == "muon" else 0)
+    assert 0 <= allocations.peak_bytes - predicted.workspace_bytes <= most_bytes
+
+
+def _product_workspace_bytes() -> int:
+    """Return what the kernel behind Muon's products takes for itself: on some CPUs nothing."""
+    wide = torch.zeros(50, 64, dtype=torch.bfloat16)
+    product, allocations = record_allocations(lambda: wide @ wide.T)
+    return allocations.peak_bytes - product.nbytes
 
 
 def test_frozen_parameters_have_no_state() -> None:
