@@ -120,7 +120,7 @@ def _compile(file: Any, budget: str, options: argparse.Namespace) -> tuple[Any, 
     except (memplan.InfeasibleBudget, SolverStopped) as error:
         if error.feasible_bytes is None:
             raise
-        return at(error.feasible_bytes), "min"
+        return at("min"), "min"
 
 
 def _in_own_process(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
