@@ -27,6 +27,7 @@ from memplan.graph_capture.annotate import with_unused_state
 from memplan.graph_capture.graph import Kind
 from memplan.graph_capture.joint import GivenInput, JointGraph, read_joint
 from memplan.graph_capture.module_path import dotted_name
+from memplan.graph_capture.native_kernels import KERNELS, traced_as_run
 from memplan.planner.plan import Plan
 
 
@@ -109,9 +110,10 @@ class Backend:
             inference_compiler=lambda graph, inputs: self._compile(graph, inputs, None),
             partition_fn=partition,
             keep_inference_input_mutations=True,
+            decompositions=KERNELS,
         )
         # So that the tracer keeps random draws that nothing reads: they move the generator.
-        with inductor_config.patch(fallback_random=True):
+        with inductor_config.patch(fallback_random=True), traced_as_run():
             compiled: Callable[..., Any] = compile_graph(module, example_inputs)
 
         def run(*args: Any) -> Any:

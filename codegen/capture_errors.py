@@ -35,6 +35,39 @@ _MEANING = {
 }
 """Reasons that are plainer than the tracer's, with what to do; by its name for them."""
 
+_SIGNS = (
+    (
+        re.compile(r"\bmodule: random,|`[^`]*Random\.\w+`|_numpy/random|np\.random"),
+        "a value is drawn by Python's random module; draw it with torch, or outside the model",
+    ),
+    (
+        re.compile(r"UserDefinedObjectVariable\(Generator\)"),
+        "random numbers are drawn from a torch.Generator; draw from the global one, which "
+        "torch.manual_seed sets",
+    ),
+    (
+        re.compile(r"trace_autograd_ops"),
+        "the model calls torch.autograd itself, which would need a double backward; take that "
+        "derivative outside the model",
+    ),
+    (
+        re.compile(r"Module-level backwards hooks"),
+        "a module has a backward hook; hook its output tensor with register_hook instead",
+    ),
+    (
+        re.compile(r"`pack_padded_sequence`"),
+        "a packed sequence has lengths that depend on the values of a tensor; give the layer "
+        "padded sequences",
+    ),
+    (
+        re.compile(r"Could not guard on data-dependent expression"),
+        "a number depends on the values of a tensor; compute it outside the model",
+    ),
+)
+"""The same for reasons that are known by a part of what the tracer says."""
+
+_SPARSE = "SparseTensorImpl"
+
 
 def capture_error(failure: Exception) -> MemplanError | None:
     """Return the error to raise in place of `failure`.
@@ -48,6 +81,10 @@ def capture_error(failure: Exception) -> MemplanError | None:
         inner = failure.inner_exception
         if isinstance(inner, MemplanError):
             return inner
+        if _SPARSE in str(inner):
+            return CaptureError(
+                "a gradient is sparse, as that of nn.Embedding(sparse=True); make it dense"
+            )
         return CaptureError(
             f"the traced step cannot be turned into graphs: {_type_and_text(inner)}; "
             "please report this as a bug"
@@ -105,6 +142,9 @@ def _reason(failure: BaseException) -> str:
     title = text.partition("\n")[0].strip()
     if title in _MEANING:
         return _MEANING[title]
+    for sign, meaning in _SIGNS:
+        if sign.search(text):
+            return meaning
     explanation = _one_line(_found(_EXPLANATION, text)) or _one_line(title)
     said = _SENTENCE_END.split(explanation)[0].replace(".`", "`") or type(failure).__name__
     said = re.sub(r"^Dynamo\b( currently)?", "the tracer", said).replace(" (has_kwargs False)", "")

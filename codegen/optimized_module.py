@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import types
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,17 @@ from memplan.codegen.backend import Backend, PlannedOnly, PlannedStep
 from memplan.codegen.capture_errors import capture_error
 from memplan.codegen.pickling import require_picklable
 from memplan.codegen.step import step_function
+from memplan.codegen.tracer_log import tracer_silenced
 from memplan.errors import CaptureError, MemplanError
 from memplan.planner.plan import Plan
 
-# Each new input shape is one more entry in Dynamo's cache, and one more plan.
-_MOST_PLANS = 64
+_TRACER_SETTINGS: dict[str, Any] = {
+    # Each new input shape is one more entry in Dynamo's cache, and one more plan.
+    "recompile_limit": 64,
+    "allow_rnn": True,
+    # Said once a call, as by the plain model, but after the forward pass.
+    "reorderable_logging_functions": {print, warnings.warn},
+}
 
 NO_BACKWARD = (
     "there is no backward pass to plan: nothing that the model returns depends on anything that "
@@ -69,7 +76,7 @@ class OptimizedModule(nn.Module):
             CaptureError: The model cannot be traced as one graph for these inputs.
             InfeasibleBudget: No plan for these inputs fits the budget.
         """
-        with torch._dynamo.config.patch(recompile_limit=_MOST_PLANS):
+        with torch._dynamo.config.patch(**_TRACER_SETTINGS), tracer_silenced():
             self._backend.inputs = (*args, *kwargs.values())
             try:
                 return self._run(*args, **kwargs)

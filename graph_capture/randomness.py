@@ -34,7 +34,7 @@ def has_side_effect(node: fx.Node) -> bool:
     if isinstance(target, torch._ops.OpOverload):
         if target._schema.is_mutable:
             return True
-        if target.namespace in ("aten", "prims", "inductor_prims"):
+        if target.namespace in ("aten", "prims", "inductor_prims", "memplan"):
             return not target._schema.returns
         return True
     return isinstance(target, torch._ops.HigherOrderOperator)
