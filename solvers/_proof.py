@@ -71,32 +71,61 @@ def prove(problem: Problem, limits: Limits) -> Proof:
         SolverUnavailable: HiGHS is not installed.
     """
     began = time.monotonic()
-    search = _Search(problem, limits, began + limits.time_s)
-    scarce = search.rank(scarce_ops(problem), began + limits.time_s / 4)
-    linear_ns, linear_s = search.bound_ns, time.monotonic() - began
-    for share in _HINT_SHARES if scarce else ():
-        search.hint(scarce[0], share)
-    for instants in (scarce[:1], scarce[:4]):
-        search.solve(instants)
-    minimum_bytes = search.minimum_bytes(scarce[:1]) if search.infeasible else None
-    stats = {
-        "relaxation_lp_s": linear_s,
-        "relaxation_lp_bound": linear_ns / max(1, problem.graph.time_ns) - 1,
-        "relaxation_s": time.monotonic() - began,
-    }
-    return Proof(
-        bound_ns=search.bound_ns,
-        minimum_bytes=minimum_bytes,
-        leans=tuple(dict.fromkeys(search.leans)),
-        stats=stats,
-    )
+    prover = Prover(problem, limits)
+    proof = prover.prove(limits.time_s)
+    if proof.minimum_bytes is not None:
+        return proof
+    return prover.prove_whole(limits.time_s - (time.monotonic() - began))
+
+
+class Prover:
+    """The proof in two steps, the quick one first."""
+
+    def __init__(self, problem: Problem, limits: Limits) -> None:
+        self.search = _Search(problem, limits)
+        self.scarce = scarce_ops(problem)
+        self.stats: dict[str, float] = {"relaxation_s": 0.0}
+
+    def prove(self, time_s: float) -> Proof:
+        """Bound by linear programs of one instant each, within a quarter of the time."""
+        began = time.monotonic()
+        search = self.search
+        search.deadline = began + time_s
+        self.scarce = search.rank(self.scarce, began + time_s / 4)
+        time_ns = search.problem.graph.time_ns
+        self.stats["relaxation_lp_bound"] = search.bound_ns / max(1, time_ns) - 1
+        for share in _HINT_SHARES if self.scarce else ():
+            search.hint(self.scarce[0], share)
+        self.stats["relaxation_lp_s"] = time.monotonic() - began
+        return self._proof(began)
+
+    def prove_whole(self, time_s: float) -> Proof:
+        """Bound with integrality, by the best instant of `prove` and by the four best."""
+        began = time.monotonic()
+        self.search.deadline = began + time_s
+        for instants in (self.scarce[:1], self.scarce[:4]):
+            self.search.solve(instants)
+        return self._proof(began)
+
+    def _proof(self, began: float) -> Proof:
+        search = self.search
+        infeasible = search.infeasible
+        minimum_bytes = search.minimum_bytes(self.scarce[:1]) if infeasible else None
+        self.stats["relaxation_s"] += time.monotonic() - began
+        return Proof(
+            bound_ns=search.bound_ns,
+            minimum_bytes=minimum_bytes,
+            leans=tuple(dict.fromkeys(search.leans)),
+            stats=dict(self.stats),
+        )
 
 
 class _Search:
     """The best bound so far."""
 
-    def __init__(self, problem: Problem, limits: Limits, deadline: float) -> None:
-        self.problem, self.limits, self.deadline = problem, limits, deadline
+    def __init__(self, problem: Problem, limits: Limits) -> None:
+        self.problem, self.limits = problem, limits
+        self.deadline = 0.0
         self.stages = Stages(problem.graph)
         self.bound_ns = problem.graph.time_ns
         self.infeasible = False

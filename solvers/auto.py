@@ -21,7 +21,7 @@ from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import Schedule, schedule_of, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver
-from memplan.solvers._proof import Proof, prove
+from memplan.solvers._proof import Proof, Prover
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,12 @@ class Auto:
         return run.solution()
 
     def _stages(self, run: _Run) -> None:
-        if not run.prove(share=0.2) or run.is_done():
+        # A first plan soon, at any size; then the best that the quick part of the proof leads to.
+        run.replay("first", 0.05, (), first_found=True, replays=2)
+        if not run.prove(share=0.15) or run.is_done():
+            return
+        run.replay("led", 0.2, run.leans, replays=4 * len(run.leans))
+        if run.is_done() or not run.prove(share=0.2, whole=True) or run.is_done():
             return
         run.replay("greedy", 0.4, run.leans)
         if run.is_done():
@@ -91,6 +96,7 @@ class _Run:
         self.model_bound_ns: int | None = None
         self.refusal: Solution | None = None
         self.leans: tuple[tuple[float, ...], ...] = ()
+        self.prover = Prover(problem, limits)
         self.reasons: list[str] = []
         self.stats: dict[str, float] = {}
 
@@ -116,10 +122,12 @@ class _Run:
         time_s = min(left_s, share * self.limits.time_s)
         return Limits(time_s=time_s, seed=self.seed, threads=self.limits.threads)
 
-    def prove(self, share: float) -> bool:
+    def prove(self, share: float, *, whole: bool = False) -> bool:
         """Bound all schedules by the relaxation; return whether one may exist."""
-        proof: Proof = prove(self.problem, self._within(share))
-        self.bound_ns, self.leans = proof.bound_ns, proof.leans
+        time_s = self._within(share).time_s
+        prover = self.prover
+        proof: Proof = prover.prove_whole(time_s) if whole else prover.prove(time_s)
+        self.bound_ns, self.leans = max(self.bound_ns, proof.bound_ns), proof.leans
         self.stats |= proof.stats
         if proof.minimum_bytes is None:
             return True
@@ -132,10 +140,12 @@ class _Run:
         )
         return False
 
-    def replay(self, label: str, share: float, leans: Sequence[tuple[float, ...]]) -> None:
+    def replay(
+        self, label: str, share: float, leans: Sequence[tuple[float, ...]], **options: object
+    ) -> None:
         """Run greedy replays, half of them led by `leans`."""
         goals = {"goal_ns": self.goal_ns, "near_ns": self.near_ns}
-        self.stage("greedy", share, label, leans=tuple(leans), **goals)
+        self.stage("greedy", share, label, leans=tuple(leans), **goals, **options)
 
     def stage(self, name: str, share: float, label: str = "", **options: object) -> None:
         """Ask the solver called `name`, for at most `share` of the time limit.
