@@ -54,6 +54,20 @@ def sequence_keeping(graph: Graph, checkpoints: Collection[int], end: int) -> tu
         if i < from_here and i not in checkpoints and op.recomputable:
             for t in op.outputs:
                 lost[t] = not graph.tensors[t].pinned
+    return sequence_without(graph, lost, end)
+
+
+def sequence_without(graph: Graph, lost: Sequence[bool], end: int) -> tuple[int, ...]:
+    """Return the ops to run if some tensors are let go before op `end`.
+
+    Each is recomputed once, when an op from `end` on first needs it, and then stays until none
+    needs it any more.
+
+    Args:
+        graph: The step.
+        lost: (tensors,) which go; each has a producer before `end` that may run again.
+        end: How many of the first ops run before anything is recomputed.
+    """
     last_need = _last_need(graph, lost, end)
     order = list(range(end))
     missing = list(lost)

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from memplan.graph_capture.graph import Graph
+from memplan.planner.checkpoints import sequence_without
 from memplan.planner.limits import below_limit
 from memplan.planner.polish import polish
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import Schedule, schedule_of, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver
-from memplan.solvers._proof import Proof, Prover
+from memplan.solvers._proof import LOOKS, Proof, Prover
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,11 @@ class Auto:
         return run.solution()
 
     def _stages(self, run: _Run) -> None:
-        # A first plan soon, at any size; then the best that the quick part of the proof leads to.
-        run.replay("first", 0.05, (), first_found=True, replays=2)
-        if not run.prove(share=0.15) or run.is_done():
+        if not run.round() or run.is_done():
+            return
+        if run.best is None:
+            run.replay("first", 0.05, (), first_found=True, replays=2)
+        if not run.prove(share=0.1) or run.is_done():
             return
         run.replay("led", 0.2, run.leans, replays=4 * len(run.leans))
         if run.is_done() or not run.prove(share=0.2, whole=True) or run.is_done():
@@ -126,7 +129,37 @@ class _Run:
         """Bound all schedules by the relaxation; return whether one may exist."""
         time_s = self._within(share).time_s
         prover = self.prover
-        proof: Proof = prover.prove_whole(time_s) if whole else prover.prove(time_s)
+        return self._believe(prover.prove_whole(time_s) if whole else prover.prove(time_s))
+
+    def round(self) -> bool:
+        """Try what the relaxation lets go at the scarcest instant; return as `prove`."""
+        began = time.monotonic()
+        for share in LOOKS:
+            drops = self.prover.look(share, self._within(0.1).time_s)
+            possible = self._believe(self.prover.proof(time.monotonic()))
+            if drops is None or not possible:
+                break
+            self._try(sequence_without(self.problem.graph, drops.lost, drops.end))
+            if self.is_done():
+                break
+        self.stats["round_s"] = time.monotonic() - began
+        return self.refusal is None
+
+    def _try(self, sequence: Sequence[int]) -> None:
+        """Keep a valid sequence, polished, if it fits and is the fastest so far."""
+        graph, budget_bytes = self.problem.graph, self.problem.budget_bytes
+        if simulate(graph, schedule_of(graph, sequence)).peak_bytes > budget_bytes:
+            return
+        schedule = schedule_of(graph, polish(graph, sequence, budget_bytes))
+        time_ns = simulate(graph, schedule).time_ns
+        if self.best is None:
+            self.stats["first_s"] = time.monotonic() - self.began
+        if time_ns < self.best_ns:
+            self.best, self.best_ns = schedule, time_ns
+            self.stats["round_overhead"] = time_ns / max(1, graph.time_ns) - 1
+
+    def _believe(self, proof: Proof) -> bool:
+        """Note what is proven; return whether a schedule may exist."""
         self.bound_ns, self.leans = max(self.bound_ns, proof.bound_ns), proof.leans
         self.stats |= proof.stats
         if proof.minimum_bytes is None:
