@@ -19,7 +19,8 @@ from memplan.solvers._stages import Stages
 _MOST_INSTANTS = 16
 _KEEP = 30.0
 """Factor of what stays at the instant; its inverse is that of what goes."""
-_HINT_SHARES = (0.97, 0.94, 0.88)
+LOOKS = (1.0, 0.97, 0.94, 0.88, 0.8)
+"""Shares of the budget for `Prover.look`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,35 +72,92 @@ def prove(problem: Problem, limits: Limits) -> Proof:
         SolverUnavailable: HiGHS is not installed.
     """
     began = time.monotonic()
-    search = _Search(problem, limits, began + limits.time_s)
-    scarce = search.rank(scarce_ops(problem), began + limits.time_s / 4)
-    linear_ns, linear_s = search.bound_ns, time.monotonic() - began
-    for share in _HINT_SHARES if scarce else ():
-        search.hint(scarce[0], share)
-    for instants in (scarce[:1], scarce[:4]):
-        search.solve(instants)
-    minimum_bytes = search.minimum_bytes(scarce[:1]) if search.infeasible else None
-    stats = {
-        "relaxation_lp_s": linear_s,
-        "relaxation_lp_bound": linear_ns / max(1, problem.graph.time_ns) - 1,
-        "relaxation_s": time.monotonic() - began,
-    }
-    return Proof(
-        bound_ns=search.bound_ns,
-        minimum_bytes=minimum_bytes,
-        leans=tuple(dict.fromkeys(search.leans)),
-        stats=stats,
-    )
+    prover = Prover(problem, limits)
+    for share in LOOKS:
+        prover.look(share, limits.time_s / 20)
+    proof = prover.prove(limits.time_s / 4)
+    if proof.minimum_bytes is not None:
+        return proof
+    return prover.prove_whole(limits.time_s - (time.monotonic() - began))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drops:
+    """What the relaxation lets go at one instant.
+
+    Attributes:
+        end: The instant: how many ops ran for the first time before it.
+        lost: (tensors,) which are not on the device then, and have to be made again.
+    """
+
+    end: int
+    lost: tuple[bool, ...]
+
+
+class Prover:
+    """The proof in steps, the quickest first."""
+
+    def __init__(self, problem: Problem, limits: Limits) -> None:
+        self.search = _Search(problem, limits)
+        self.scarce = scarce_ops(problem)
+        self.stats: dict[str, float] = {"relaxation_s": 0.0}
+
+    def look(self, share: float, time_s: float) -> Drops | None:
+        """Solve the linear program of the scarcest instant with `share` of the budget.
+
+        The whole budget gives a bound; less of it leaves room for the recomputations.
+        """
+        began = time.monotonic()
+        self.search.deadline = began + time_s
+        drops = self.search.look(self.scarce[0], share) if self.scarce else None
+        self.stats["relaxation_s"] += time.monotonic() - began
+        return drops
+
+    def prove(self, time_s: float) -> Proof:
+        """Bound by linear programs of one instant each."""
+        began = time.monotonic()
+        search = self.search
+        search.deadline = began + time_s
+        self.scarce = search.rank(self.scarce)
+        time_ns = search.problem.graph.time_ns
+        self.stats["relaxation_lp_bound"] = search.bound_ns / max(1, time_ns) - 1
+        proof = self.proof(began)
+        self.stats["relaxation_lp_s"] = self.stats["relaxation_s"]
+        return proof
+
+    def prove_whole(self, time_s: float) -> Proof:
+        """Bound with integrality, by the best instant of `prove` and by the four best."""
+        began = time.monotonic()
+        self.search.deadline = began + time_s
+        for instants in (self.scarce[:1], self.scarce[:4]):
+            self.search.solve(instants)
+        return self.proof(began)
+
+    def proof(self, began: float) -> Proof:
+        """Return what is known; since `began` time went into it."""
+        search = self.search
+        infeasible = search.infeasible
+        minimum_bytes = search.minimum_bytes(self.scarce[:1]) if infeasible else None
+        self.stats["relaxation_s"] += time.monotonic() - began
+        return Proof(
+            bound_ns=search.bound_ns,
+            minimum_bytes=minimum_bytes,
+            leans=tuple(dict.fromkeys(search.leans)),
+            stats=dict(self.stats),
+        )
 
 
 class _Search:
     """The best bound so far."""
 
-    def __init__(self, problem: Problem, limits: Limits, deadline: float) -> None:
-        self.problem, self.limits, self.deadline = problem, limits, deadline
+    def __init__(self, problem: Problem, limits: Limits) -> None:
+        self.problem, self.limits = problem, limits
+        self.deadline = 0.0
         self.stages = Stages(problem.graph)
         self.bound_ns = problem.graph.time_ns
         self.infeasible = False
+        self.bounds: dict[int, float] = {}
+        """By the op before the instant."""
         self.leans: list[tuple[float, ...]] = []
 
     def _left_s(self) -> float:
@@ -109,31 +167,38 @@ class _Search:
         self.infeasible |= result.outcome is Outcome.INFEASIBLE
         self.bound_ns = max(self.bound_ns, relaxation.bound_ns(result, integral=integral))
 
-    def rank(self, scarce: list[int], deadline: float) -> list[int]:
+    def rank(self, scarce: list[int]) -> list[int]:
         """Return the ops of `scarce`, that with the best bound by one instant first."""
-        bounds: dict[int, float] = {}
         for b in scarce:
-            if self.infeasible or (bounds and time.monotonic() >= deadline):
+            if self.infeasible or (self.bounds and self._left_s() <= 0):
                 break
+            if b in self.bounds:
+                continue
+            best = max(self.bounds.values(), default=-math.inf)
             relaxation = Relaxation(self.problem, self.stages, [b + 1])
             result = relaxation.program.relax(self._left_s(), self.limits.seed)
             self._note(relaxation, result, integral=False)
-            if result.values and result.bound > max(bounds.values(), default=-math.inf):
-                self.leans = [_lean(relaxation, b + 1, result.values)]
-            bounds[b] = result.bound
-        return sorted(scarce, key=lambda b: (-bounds.get(b, -math.inf), scarce.index(b)))
+            if result.values and result.bound > best:
+                self.leans.insert(0, _lean(relaxation, b + 1, result.values))
+            self.bounds[b] = result.bound
+        return sorted(scarce, key=lambda b: (-self.bounds.get(b, -math.inf), scarce.index(b)))
 
-    def hint(self, op: int, share: float) -> None:
-        """Note what stays after `op` with `share` of the budget beside what is given."""
+    def look(self, op: int, share: float) -> Drops | None:
+        """Note and return what stays after `op` with `share` of the budget beside the given."""
         if self.infeasible or self._left_s() <= 0:
-            return
+            return None
         given_bytes = self.problem.graph.given_bytes
         budget_bytes = given_bytes + int(share * (self.problem.budget_bytes - given_bytes))
         less = Problem(graph=self.problem.graph, budget_bytes=budget_bytes)
         relaxation = Relaxation(less, self.stages, [op + 1])
         result = relaxation.program.relax(self._left_s(), self.limits.seed)
-        if result.values:
-            self.leans.append(_lean(relaxation, op + 1, result.values))
+        if share == 1.0:
+            self._note(relaxation, result, integral=False)
+            self.bounds[op] = result.bound
+        if not result.values:
+            return None
+        self.leans.append(_lean(relaxation, op + 1, result.values))
+        return _drops(relaxation, op + 1, result.values)
 
     def solve(self, ops: list[int]) -> None:
         """Bound with integrality by the instants after `ops`; note what stays after the first."""
@@ -161,3 +226,18 @@ def _lean(relaxation: Relaxation, instant: int, values: Sequence[float]) -> tupl
         1.0 if column is None else _KEEP ** (2.0 * min(1.0, max(0.0, values[column])) - 1.0)
         for column in columns
     )
+
+
+def _drops(relaxation: Relaxation, instant: int, values: Sequence[float]) -> Drops:
+    """Return what goes; what the linear program keeps in part goes, as room is what is scarce."""
+    graph = relaxation.graph
+    at = relaxation.edges.index(instant)
+    lost = [False] * len(graph.tensors)
+    for (j, t), column in relaxation.x.items():
+        source = graph.producer[t]
+        if j == at and source is not None and graph.ops[source].recomputable:
+            lost[t] = values[column] < _WHOLE
+    return Drops(end=instant, lost=tuple(lost))
+
+
+_WHOLE = 1 - 1e-3

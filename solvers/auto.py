@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from memplan.graph_capture.graph import Graph
+from memplan.planner.checkpoints import sequence_losing
 from memplan.planner.limits import below_limit
 from memplan.planner.memory_use import peak_rss_bytes
 from memplan.planner.polish import polish
@@ -23,7 +24,7 @@ from memplan.planner.schedule import Schedule, schedule_of, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver
 from memplan.planner.verify import is_valid
-from memplan.solvers._proof import Proof, prove
+from memplan.solvers._proof import LOOKS, Proof, Prover
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,14 @@ class Auto:
         return run.solution()
 
     def _stages(self, run: _Run) -> None:
-        if not run.prove(share=0.2) or run.is_done():
+        if not run.round() or run.is_done():
+            return
+        if run.best is None:
+            run.replay("first", 0.05, (), first_found=True, replays=2)
+        if not run.prove(share=0.1) or run.is_done():
+            return
+        run.replay("led", 0.2, run.leans, replays=4 * len(run.leans))
+        if run.is_done() or not run.prove(share=0.2, whole=True) or run.is_done():
             return
         run.replay("greedy", 0.4, run.leans)
         if run.best is None and not run.is_done():
@@ -104,6 +112,7 @@ class _Run:
         self.refusal: Solution | None = None
         self.leans: tuple[tuple[float, ...], ...] = ()
         self.failures: list[str] = []
+        self.prover = Prover(problem, limits)
         self.reasons: list[str] = []
         self.stats: dict[str, float] = {}
 
@@ -144,11 +153,41 @@ class _Run:
             )
         )
 
-    def prove(self, share: float) -> bool:
+    def prove(self, share: float, *, whole: bool = False) -> bool:
         """Bound all schedules by the relaxation; return whether one may exist."""
         self._tell("relaxation")
-        proof: Proof = prove(self.problem, self._within(share))
-        self.bound_ns, self.leans = proof.bound_ns, proof.leans
+        time_s = self._within(share).time_s
+        prover = self.prover
+        return self._believe(prover.prove_whole(time_s) if whole else prover.prove(time_s))
+
+    def round(self) -> bool:
+        """Try what the relaxation lets go at the scarcest instant; return as `prove`."""
+        began = time.monotonic()
+        for share in LOOKS:
+            drops = self.prover.look(share, self._within(0.1).time_s)
+            possible = self._believe(self.prover.proof(time.monotonic()))
+            if drops is None or not possible:
+                break
+            self._try(sequence_losing(self.problem.graph, drops.lost, drops.end))
+            if self.is_done():
+                break
+        self.stats["round_s"] = time.monotonic() - began
+        return self.refusal is None
+
+    def _try(self, sequence: Sequence[int]) -> None:
+        """Keep a valid sequence, polished, if it fits and is the fastest so far."""
+        graph = self.problem.graph
+        if simulate(graph, schedule_of(graph, sequence)).peak_bytes > self.problem.budget_bytes:
+            return
+        if self.best is None:
+            self.stats["first_s"] = time.monotonic() - self.began
+        time_ns = self.offer(schedule_of(graph, sequence))
+        if time_ns <= self.best_ns:
+            self.stats["round_overhead"] = time_ns / max(1, graph.time_ns) - 1
+
+    def _believe(self, proof: Proof) -> bool:
+        """Note what is proven; return whether a schedule may exist."""
+        self.bound_ns, self.leans = max(self.bound_ns, proof.bound_ns), proof.leans
         self.stats |= proof.stats
         if proof.minimum_bytes is None:
             return True
@@ -161,10 +200,12 @@ class _Run:
         )
         return False
 
-    def replay(self, label: str, share: float, leans: Sequence[tuple[float, ...]]) -> None:
+    def replay(
+        self, label: str, share: float, leans: Sequence[tuple[float, ...]], **options: object
+    ) -> None:
         """Run greedy replays, half of them led by `leans`."""
         goals = {"goal_ns": self.goal_ns, "near_ns": self.near_ns}
-        self.stage("greedy", share, label, leans=tuple(leans), **goals)
+        self.stage("greedy", share, label, leans=tuple(leans), **goals, **options)
 
     def stage(self, name: str, share: float, label: str = "", **options: object) -> None:
         """Ask the solver called `name`, for at most `share` of the time limit.

@@ -1,7 +1,7 @@
 """Plans of published instances and of real training steps, beside the best known and the bounds.
 
     python -m benchmarks.plans [steps published traces examples] [--quick] [--time-limit 60]
-        [--only NAME ...] [--graphs FOLDER] [--json FILE]
+        [--only NAME ...] [--clock cpu] [--graphs FOLDER] [--json FILE]
 
 * steps: joint graphs of GPT-2 with up to 96 layers, Llama 3 8B, ResNet-152, a U-Net, T5 large and
   ViT-H/14, with the memory of their activations; beside one checkpoint a block.
@@ -10,7 +10,8 @@
   project.
 
 Every time and peak is recomputed by `simulate` from a schedule that `verify` accepted, each in a
-process of its own, so that the memory is the solver's. With `--json` the rows of earlier runs in
+process of its own, so that the memory is the solver's. `--clock cpu` counts the solver's seconds
+by its CPU time, for a machine that others use too. With `--json` the rows of earlier runs in
 the file stay, unless they are run again.
 """
 
@@ -50,6 +51,7 @@ def main() -> int:
     parser.add_argument("--budgets", nargs="*", help="of the steps: per cents, or `block`")
     parser.add_argument("--solver", default="auto")
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds a budget")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--graphs", type=Path, help="folder that keeps captured graphs")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
@@ -102,9 +104,8 @@ def _solved(
     options: argparse.Namespace,
 ) -> Row:
     what = {"table": table, "graph": name, "asked": asked}
-    return what | in_own_process(
-        "plan", graph, budget_bytes, known, options.solver, options.time_limit
-    )
+    asked_for = (budget_bytes, known, options.solver, options.time_limit)
+    return what | in_own_process("plan", graph, *asked_for, clock=options.clock)
 
 
 def _step_rows(name: str, options: argparse.Namespace) -> Iterator[Row]:
@@ -122,7 +123,7 @@ def _step_rows(name: str, options: argparse.Namespace) -> Iterator[Row]:
     verify(Problem(graph=graph, budget_bytes=timeline.peak_bytes), schedule)
     extra = timeline.time_ns / graph.time_ns - 1
     row = _solved("steps", name, "block", graph, timeline.peak_bytes, extra, options)
-    found = in_own_process("least", graph, options.time_limit)
+    found = in_own_process("least", graph, options.time_limit, clock=options.clock)
     yield (
         row
         | found
