@@ -211,6 +211,54 @@ def solve(graph: Path, budget: str, solver: str, time_limit: float, as_json: boo
         _print_plan(plan, {"solving": plan.solve_seconds}, None, as_json=False)
 
 
+@app.command(
+    short_help="Compare solvers on one training step.",
+    epilog="Example: memplan compare examples/vgg16.py --budgets 80%,90% --solvers auto,rotor",
+)
+@click.argument("file", type=_PATH)
+@click.option("--budgets", required=True, metavar="SIZES", help="Such as 30%,50%,8GB or min.")
+@click.option("--solvers", metavar="NAMES", help="Such as auto,rotor; by default all of them.")
+@_time_limit(20.0)
+@click.option("--profile", default="measured", show_default=True, metavar="KIND")
+@_GET_OPTIMIZER
+@click.option("--plot", type=_PATH, metavar="PICTURE", help="Draw extra time against the peak.")
+@_GET_JSON
+def compare(
+    file: Path,
+    budgets: str,
+    solvers: str | None,
+    time_limit: float,
+    profile: str,
+    optimizer: str | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Ask solvers for plans of FILE: a model in Python, or a graph in JSON.
+
+    Each runs in its own process; one that fails or runs out of time is a row.
+    """
+    from memplan import comparison
+    from memplan.planner.compare import compare as compare_solvers
+
+    comparison.check_picture(plot)
+    names = None if solvers is None else comparison.split_list(solvers, "solvers")
+    sizes = comparison.split_list(budgets, "budgets")
+    with stages_shown() as stages, redirect_stdout(sys.stderr):
+        graph = comparison.graph_to_compare(file, profile, optimizer, stages)
+        stages("comparing", 0, 0)
+        rows = compare_solvers(
+            *(graph, sizes, names),
+            time_limit=time_limit,
+            done=lambda row, done, total: stages("comparing", done, total),
+        )
+    if plot is not None:
+        comparison.draw_comparison(rows, f"One training step of {graph.name}", plot)
+    if as_json:
+        _print_json([row.to_dict() for row in rows])
+    else:
+        comparison.print_comparison(rows)
+
+
 @app.command(short_help="List the installed solvers.", epilog="Example: memplan solvers")
 @_GET_JSON
 def solvers(as_json: bool) -> None:

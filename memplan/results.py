@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from memplan.errors import SolverUnavailable
@@ -68,13 +69,16 @@ def solver_result(name: str) -> dict[str, Any]:
             "exact": False,
             "source": str(error),
             "may": [],
+            "needs": [],
             "available": False,
         }
+    needs: Sequence[str] = getattr(solver, "needs", ())
     return {
         "name": name,
         "kind": solver.kind,
         "exact": solver.kind == "exact",
         "source": solver.source,
-        "may": ["keep", "recompute"],
-        "available": True,
+        "may": list(getattr(solver, "may", ("keep", "recompute"))),
+        "needs": list(needs),
+        "available": all(find_spec(package) is not None for package in needs),
     }

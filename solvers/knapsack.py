@@ -43,6 +43,7 @@ class Knapsack:
     name: ClassVar[str] = "knapsack"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "PyTorch's activation_memory_budget: a knapsack before the min-cut"
+    needs: ClassVar[tuple[str, ...]] = ("ortools",)
 
     shares: int = 20
 
