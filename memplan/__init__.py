@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from memplan.errors import InfeasibleBudget as InfeasibleBudget
     from memplan.errors import MemplanError as MemplanError
     from memplan.graph_capture.graph import Graph as Graph
+    from memplan.planner.compare import compare as compare
     from memplan.planner.plan import Plan as Plan
 
 _HOME = {
@@ -29,6 +30,7 @@ _HOME = {
     "OptimizedModule": "memplan.codegen.optimized_module",
     "Plan": "memplan.planner.plan",
     "capture": "memplan.api",
+    "compare": "memplan.planner.compare",
     "compile": "memplan.api",
     "load": "memplan.api",
     "minimum_budget": "memplan.api",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -77,13 +78,16 @@ def solver_result(name: str) -> dict[str, Any]:
             "exact": False,
             "source": str(error),
             "may": [],
+            "needs": [],
             "available": False,
         }
+    needs: Sequence[str] = getattr(solver, "needs", ())
     return {
         "name": name,
         "kind": solver.kind,
         "exact": solver.kind == "exact",
         "source": solver.source,
-        "may": ["keep", "recompute"],
-        "available": True,
+        "may": list(getattr(solver, "may", ("keep", "recompute"))),
+        "needs": list(needs),
+        "available": all(find_spec(package) is not None for package in needs),
     }

@@ -55,6 +55,7 @@ class Pricer:
     progress: Progress | None
 
     def __call__(self, joint: JointGraph) -> Graph:
+        """Return the graph of the step with its bytes and costs."""
         graph = with_costs(joint.graph, joint.nodes, self.profiler, self._profiling)
         graph = with_unused_state(graph, _unused_state(graph, self.model))
         if self.optimizer is not None:
@@ -137,6 +138,7 @@ class StepPlanner:
         load_solver(self.solver)
 
     def __call__(self, joint: JointGraph) -> Plan:
+        """Price the step and plan it."""
         graph = self.pricer(joint)
         if self.pricer.progress is not None:
             self.pricer.progress("solving", 0, 0)

@@ -105,10 +105,18 @@ def check_table(check: Check) -> RenderableType:
 def solver_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Return the installed solvers; rows as `solver_result` gives them."""
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("name", "kind", "source"):
+    for column in ("name", "kind", "exact", "may", "needs", "source"):
         table.add_column(column, overflow="fold", no_wrap=column != "source")
     for row in rows:
-        table.add_row(row["name"], row["kind"], row["source"])
+        needs = ", ".join(row["needs"]) or "-"
+        table.add_row(
+            row["name"],
+            row["kind"],
+            "yes" if row["exact"] else "no",
+            ", ".join(row["may"]) or "-",
+            needs if row["available"] else f"{needs} (missing)",
+            row["source"],
+        )
     return table
 
 

@@ -62,6 +62,9 @@ class Solver(Protocol):
 
     `solve` neither changes its arguments nor prints. A budget that cannot be met is an
     answer (`Status.INFEASIBLE`), not an exception.
+
+    Two more class attributes are looked for, to list solvers with: `needs`, the packages without
+    which it does not work, and `may`, what it can decide (`keep` and `recompute`).
     """
 
     name: ClassVar[str]

@@ -52,6 +52,7 @@ class Checkmate:
     name: ClassVar[str] = "checkmate"
     kind: ClassVar[str] = "exact"
     source: ClassVar[str] = "Jain et al., Checkmate (MLSys 2020), MILP with FREE continuous"
+    needs: ClassVar[tuple[str, ...]] = ("highspy", "pulp")
 
     start: Schedule | None = field(default=None, repr=False)
     prove: bool = True

@@ -26,6 +26,7 @@ class KeepAll:
     name: ClassVar[str] = "keep-all"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "plain PyTorch: every tensor is kept until its last use"
+    may: ClassVar[tuple[str, ...]] = ("keep",)
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the captured order with each tensor dropped after its last use."""

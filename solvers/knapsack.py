@@ -3,8 +3,8 @@
 Source: PyTorch, `torch/_functorch/partitioners.py`, `choose_saved_values_set`: the setting
     `activation_memory_budget` from 0 to 1, with the dynamic program of
     `torch/_functorch/_activation_checkpointing/knapsack.py`.
-Deviations: The setting is a share of the saved bytes, not a peak, so all shares of a grid are tried
-    and the cheapest plan within the budget is returned; keeping everything is tried before. The
+Deviations: The setting is a share of the saved bytes, not a peak, so all shares of a grid are
+    tried and the cheapest plan within the budget is returned; keeping all is tried before. The
     profile of the graph replaces PyTorch's estimates of FLOPs. Without PyTorch's heuristics for
     fusion, as in `min_cut`.
 Exact?: The knapsack is solved exactly for bytes in a thousand slots; the plan is not, as the
@@ -43,6 +43,7 @@ class Knapsack:
     name: ClassVar[str] = "knapsack"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "PyTorch's activation_memory_budget: a knapsack before the min-cut"
+    needs: ClassVar[tuple[str, ...]] = ("ortools",)
 
     shares: int = 20
 

@@ -35,6 +35,7 @@ class MinCut:
     name: ClassVar[str] = "min-cut"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "PyTorch's min-cut partitioner: fewest saved bytes"
+    needs: ClassVar[tuple[str, ...]] = ("ortools",)
 
     aggressive: bool = False
 

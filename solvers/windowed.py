@@ -49,6 +49,7 @@ class Windowed:
     name: ClassVar[str] = "windowed"
     kind: ClassVar[str] = "heuristic"
     source: ClassVar[str] = "windowed keep/recompute MILP in HiGHS, after Checkmate and MONeT"
+    needs: ClassVar[tuple[str, ...]] = ("highspy",)
 
     start: Schedule | None = field(default=None, repr=False)
     ahead: int = 1

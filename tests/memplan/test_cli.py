@@ -190,11 +190,11 @@ def test_help_has_an_example(argv: tuple[str, ...], capsys: pytest.CaptureFixtur
     assert main(argv) == 0
     out = capsys.readouterr().out
     assert "Example: memplan compile examples/gpt2.py --budget 50% --verify" in out
-    commands = [line.split()[0] for line in out.partition("Commands:")[2].split("\n")[1:6]]
-    assert commands == ["compile", "show", "check", "solve", "solvers"]
+    commands = [line.split()[0] for line in out.partition("Commands:")[2].split("\n")[1:7]]
+    assert commands == ["compile", "show", "check", "solve", "compare", "solvers"]
 
 
-@pytest.mark.parametrize("command", ["compile", "show", "check", "solve", "solvers"])
+@pytest.mark.parametrize("command", ["compile", "show", "check", "solve", "compare", "solvers"])
 def test_help_of_a_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     out = capsys.readouterr().out
@@ -460,7 +460,7 @@ def test_solvers_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["solvers", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert {"keep-all", "greedy", "checkmate", "auto"} <= {row["name"] for row in rows}
-    assert {"name", "kind", "exact", "source", "may", "available"} <= rows[0].keys()
+    assert {"name", "kind", "exact", "source", "may", "needs", "available"} <= rows[0].keys()
 
 
 def test_solve_takes_a_plain_instance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
