@@ -23,7 +23,12 @@ from memplan.graph_capture.aliasing import aliased_argument
 from memplan.graph_capture.fx_nodes import tensor_value
 from memplan.graph_capture.joint import BOUNDARY, JointGraph
 from memplan.graph_capture.phases import is_tangent
+from memplan.graph_capture.running_statistics import statistics_read
 from memplan.planner.schedule import Compute, Schedule, schedule_of, sequence_of
+
+
+# A key of AOTAutograd's.
+_UNCHECKED = "saved_tensor_with_no_vc_check"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +75,11 @@ def emit(joint: JointGraph, schedule: Schedule) -> StepGraphs:
             forward.take(joint.storage_of.get(node), node)
     forward.run(schedule[:boundary])
     saved = _saved(joint, schedule[boundary:])
+    unchecked = _updated_meanwhile(joint, schedule[boundary:], saved)
+    for tensor in unchecked:
+        forward.held(tensor).meta[_UNCHECKED] = True
+    # AOTAutograd wants those whose version it does not check last.
+    saved.sort(key=lambda tensor: tensor in unchecked)
     for tensor in saved:
         backward.take(tensor, forward.held(tensor))
     for node in placeholders:
@@ -96,6 +106,23 @@ def _saved(joint: JointGraph, steps: Schedule) -> list[int]:
             saved[tensor] = None
     owners = joint.owner
     return [t for t in saved if (o := owners[t]) is None or o.op != "get_attr"]
+
+
+def _updated_meanwhile(joint: JointGraph, steps: Schedule, saved: list[int]) -> frozenset[int]:
+    """Return the saved tensors that another forward pass may update before the backward pass.
+
+    Plain PyTorch allows it for running statistics, whose values the backward pass does not use.
+    """
+    as_statistics: set[int] = set()
+    otherwise: set[int] = set()
+    for step in steps:
+        node = joint.nodes[step.op] if isinstance(step, Compute) else None
+        if node is None:
+            continue
+        found = {joint.storage_of[n] for n in statistics_read(node)}
+        as_statistics |= found
+        otherwise |= set(joint.graph.ops[step.op].inputs) - found
+    return frozenset(t for t in saved if t in as_statistics - otherwise)
 
 
 def _leaves(joint: JointGraph) -> tuple[object, ...]:
