@@ -34,6 +34,7 @@ from memplan.graph_capture.aliasing import aliased_argument
 from memplan.graph_capture.fx_nodes import tensor_value
 from memplan.graph_capture.joint import BOUNDARY, JointGraph
 from memplan.graph_capture.phases import is_tangent
+from memplan.graph_capture.running_statistics import statistics_read
 from memplan.planner.schedule import (
     Compute,
     Drop,
@@ -45,6 +46,9 @@ from memplan.planner.schedule import (
     with_drops,
 )
 from memplan.planner.tiers import Tier
+
+# A key of AOTAutograd's.
+_UNCHECKED = "saved_tensor_with_no_vc_check"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,21 +99,29 @@ def emit(joint: JointGraph, schedule: Schedule, tiers: Sequence[Tier] = ()) -> S
     forward.run(schedule[:boundary])
     crossed = crossing(schedule, boundary)
     saved = _saved(joint, schedule[boundary:], crossed)
-    for tensor in saved:
+    unchecked = _updated_meanwhile(joint, schedule[boundary:], saved)
+    for tensor in unchecked:
+        forward.held(tensor).meta[_UNCHECKED] = True
+    # AOTAutograd wants those whose version it does not check last.
+    first, last = ([t for t in saved if (t in unchecked) is late] for late in (False, True))
+    for tensor in first:
         backward.take(tensor, forward.held(tensor))
     for tensor in crossed.handles:
         backward.handles[tensor] = backward.take(None, forward.handles[tensor])
     for tensor in crossed.pending:
         backward.pending[tensor] = backward.take(None, forward.pending[tensor])
+    for tensor in last:
+        backward.take(tensor, forward.held(tensor))
     backward.writing.update(crossed.writing)
     for node in placeholders:
         if is_tangent(node):
             backward.take(joint.storage_of.get(node), node)
     backward.times_run.update(forward.times_run)
     backward.run(schedule[boundary + 1 :])
-    kept = [forward.save(tensor) for tensor in saved]
+    kept = [forward.save(tensor) for tensor in first]
     kept += [forward.handles[tensor] for tensor in crossed.handles]
     kept += [forward.pending[tensor] for tensor in crossed.pending]
+    kept += [forward.save(tensor) for tensor in last]
     return _assemble(joint, forward, backward, kept)
 
 
@@ -140,6 +152,22 @@ def _saved(joint: JointGraph, steps: Schedule, crossed: Crossing) -> list[int]:
             saved[tensor] = None
     owners = joint.owner
     return [t for t in saved if (o := owners[t]) is None or o.op != "get_attr"]
+
+
+def _updated_meanwhile(joint: JointGraph, steps: Schedule, saved: list[int]) -> frozenset[int]:
+    """Return the saved tensors that another forward pass may update before the backward pass.
+
+    Plain PyTorch allows it for running statistics, whose values the backward pass does not use.
+    """
+    as_statistics: set[int] = set()
+    otherwise: set[int] = set()
+    for step in steps:
+        if not isinstance(step, Compute) or (node := joint.nodes[step.op]) is None:
+            continue
+        found = {joint.storage_of[n] for n in statistics_read(node)}
+        as_statistics |= found
+        otherwise |= set(joint.graph.ops[step.op].inputs) - found
+    return frozenset(t for t in saved if t in as_statistics - otherwise)
 
 
 def _leaves(joint: JointGraph) -> tuple[object, ...]:

@@ -17,7 +17,7 @@ from torch import fx
 
 from memplan.errors import CaptureError, PlanMismatch
 from memplan.graph_capture.aliasing import aliased_argument, owner_of, written_argument
-from memplan.graph_capture.fx_nodes import argument, tensor_value, tensor_values
+from memplan.graph_capture.fx_nodes import tensor_value, tensor_values
 from memplan.graph_capture.graph import Graph, Kind, Op, Phase, Tensor
 from memplan.graph_capture.module_path import module_path
 from memplan.graph_capture.phases import is_tangent, needed_nodes, split_phases
@@ -27,6 +27,7 @@ from memplan.graph_capture.randomness import (
     has_side_effect,
     is_random,
 )
+from memplan.graph_capture.running_statistics import statistics_read
 from memplan.graph_capture.user_code import frames_in, user_line
 
 BOUNDARY = "memplan.backward_starts"
@@ -314,18 +315,9 @@ class _Reader:
         return state
 
     def _reads_mutated(self, node: fx.Node) -> bool:
-        """Whether a second run could read a buffer that was updated since the first.
-
-        Batch normalisation in training mode takes running statistics only to update them.
-        """
+        """Whether a second run could read a buffer that was updated since the first."""
         read = {owner_of(n) for n in node.all_input_nodes}
-        if "batch_norm" in str(node.target) and _is_training(node):
-            statistics = {
-                owner_of(a)
-                for name in ("running_mean", "running_var")
-                if isinstance(a := argument(node, name), fx.Node)
-            }
-            read -= statistics
+        read -= {owner_of(n) for n in statistics_read(node)}
         return bool(read & self.mutated)
 
 
@@ -348,7 +340,3 @@ def _holds_tensor(node: fx.Node) -> bool:
 
 def _state_bytes(node: fx.Node) -> int:
     return STATE_BYTES.get(device_type_of(node), STATE_BYTES["cpu"])
-
-
-def _is_training(node: fx.Node) -> bool:
-    return any(argument(node, name) is True for name in ("training", "train"))

@@ -80,6 +80,18 @@ KERNELS: dict[Any, Callable[..., Any]] = {_layer: _with_workspace}
 """What stands in a captured graph in place of an operator."""
 
 
+def with_filled_workspace(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return arguments of oneDNN's backward layer as its forward layer would leave them.
+
+    Args:
+        args: Arguments of `aten::mkldnn_rnn_layer_backward` with any values.
+    """
+    reverse, mode, width, layers, biases, train, both_ways, sizes, batch_first = args[13:22]
+    flags = (reverse, sizes, mode, width, layers, biases, both_ways, batch_first, train)
+    output, hidden, cell, workspace = _run(*args[:7], *flags)
+    return (*args[:7], output, hidden, cell, *args[10:22], workspace)
+
+
 @contextmanager
 def traced_as_run() -> Iterator[None]:
     """Trace operators through their C++ kernels while this is entered."""

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from memplan.errors import ProfileError
+from memplan.graph_capture.native_kernels import with_filled_workspace
 from memplan.graph_capture.op_call import OpCall, TensorSpec
 
 _BLOCK_ELEMENTS = 1 << 20
@@ -23,7 +24,7 @@ _LOWEST, _HIGHEST = 0.1, 0.9
 
 
 # These read a buffer that another kernel fills in a layout of its own, and crash on any other.
-_OPAQUE = frozenset(("mkldnn_rnn_layer_backward", "_cudnn_rnn_backward", "miopen_rnn_backward"))
+_OPAQUE = frozenset(("_cudnn_rnn_backward", "miopen_rnn_backward"))
 
 
 def sample_arguments(call: OpCall) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -36,7 +37,10 @@ def sample_arguments(call: OpCall) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """
     if _packet_name(call.inner) in _OPAQUE:
         raise ProfileError(f"{call.name} reads a buffer that only its forward operation can fill")
-    return _Sampler(call).arguments()
+    args, kwargs = _Sampler(call).arguments()
+    if _packet_name(call) == "mkldnn_rnn_layer_backward":
+        args = with_filled_workspace(args)
+    return args, kwargs
 
 
 _Args = tuple[Any, ...]

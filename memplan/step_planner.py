@@ -137,6 +137,11 @@ class StepPlanner:
         parse_budget(self.budget, _ANY_BYTES, _ANY_BYTES)
         load_solver(self.solver)
 
+    @property
+    def budget_bytes(self) -> int:
+        """The budget where it is in bytes, of no matter what step."""
+        return parse_budget(self.budget, _ANY_BYTES, _ANY_BYTES)
+
     def __call__(self, joint: JointGraph) -> Plan:
         """Price the step and plan it."""
         graph = self.pricer(joint)
