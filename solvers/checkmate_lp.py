@@ -7,9 +7,10 @@ Deviations: The relaxation is that of `checkmate`. Besides the thresholds 0.1 ..
     random, each entry kept with the probability of its value, some times. The margin is taken
     of what the budget leaves beside what is given; where the relaxation then has no solution, it
     is solved again without a margin.
-Exact?: No. The relaxation's optimum is in the model of stages only, so it is no bound; OPTIMAL only
-    where nothing is recomputed.
-Complexity: A linear program of O(ops^2) columns and O(ops x reads) rows; O(ops x reads) a rounding.
+Exact?: No. The relaxation's optimum is in the model of stages only, so it is no bound; OPTIMAL
+    only where nothing is recomputed.
+Complexity: A linear program of O(ops^2) columns and O(ops x reads) rows; a rounding is
+    O(ops x reads).
 """
 
 from __future__ import annotations
