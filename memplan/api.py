@@ -56,7 +56,7 @@ def compile(
     loss: Loss | None = None,
     optimizer: OptimizerLike | None = None,
     solver: str = "auto",
-    device: str | None = None,
+    device: str | Device | None = None,
     profile: ProfileKind = "measured",
     time_limit: float = 60.0,
     progress: Progress | None = None,
@@ -77,7 +77,7 @@ def compile(
         optimizer: A name such as `"adamw"`, a function from parameters to an optimizer, or an
             optimizer: its state counts towards the budget.
         solver: Name of an installed solver.
-        device: Name of the device to plan for; by default the one the model is on.
+        device: The device to plan for, or its name; by default the one the model is on.
         profile: `"measured"` runs every distinct op here, `"analytic"` computes its cost.
         time_limit: Seconds the solver may take.
         progress: Told what is being done.
@@ -104,7 +104,7 @@ def plan(
     loss: Loss | None = None,
     optimizer: OptimizerLike | None = None,
     solver: str = "auto",
-    device: str | None = None,
+    device: str | Device | None = None,
     profile: ProfileKind = "measured",
     time_limit: float = 60.0,
     progress: Progress | None = None,
@@ -126,7 +126,7 @@ def capture(
     *,
     loss: Loss | None = None,
     optimizer: OptimizerLike | None = None,
-    device: str | None = None,
+    device: str | Device | None = None,
     profile: ProfileKind = "measured",
     progress: Progress | None = None,
 ) -> Graph:
@@ -224,14 +224,14 @@ class _Pricer:
 def _pricer(
     model: nn.Module,
     optimizer: OptimizerLike | None,
-    device_name: str | None,
+    device_name: str | Device | None,
     profile: str,
     progress: Progress | None,
 ) -> _Pricer:
     here = _torch_type(model)
-    if isinstance(optimizer, str):
-        optimizer = optimizer_named(optimizer, here)
     device = find_device(device_name or "cpu") if here == "cpu" else _accelerator(device_name)
+    if isinstance(optimizer, str):
+        optimizer = optimizer_named(optimizer, device.torch_type)
     if profile == "measured":
         if device.torch_type != here:
             raise UsageError(
@@ -259,7 +259,7 @@ def _planner(
     loss: Loss | None,
     optimizer: OptimizerLike | None,
     solver: str,
-    device: str | None,
+    device: str | Device | None,
     profile: str,
     time_limit: float,
     progress: Progress | None,
@@ -319,7 +319,7 @@ def _torch_type(model: nn.Module) -> str:
     return tensors[0].device.type if tensors else "cpu"
 
 
-def _accelerator(name: str | None) -> Device:
+def _accelerator(name: str | Device | None) -> Device:
     if name is None:
         raise UsageError("name the device the model is on, such as device='a100-40gb'")
     return find_device(name)

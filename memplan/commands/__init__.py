@@ -1,5 +1,6 @@
 """Commands of the command line, one module each; `memplan.cli` registers them."""
 
 from memplan.commands.devices import calibrate, devices
+from memplan.commands.estimate import estimate
 
-COMMANDS = (devices, calibrate)
+COMMANDS = (estimate, devices, calibrate)
