@@ -2,5 +2,7 @@
 
 from memplan.commands.devices import calibrate, devices
 from memplan.commands.estimate import estimate
+from memplan.commands.maxbatch import maxbatch
+from memplan.commands.sweep import sweep
 
-COMMANDS = (estimate, devices, calibrate)
+COMMANDS = (estimate, sweep, maxbatch, devices, calibrate)
