@@ -2,7 +2,8 @@
 
 from memplan.commands.devices import calibrate, devices
 from memplan.commands.estimate import estimate
+from memplan.commands.explain import explain
 from memplan.commands.maxbatch import maxbatch
 from memplan.commands.sweep import sweep
 
-COMMANDS = (estimate, sweep, maxbatch, devices, calibrate)
+COMMANDS = (estimate, sweep, maxbatch, explain, devices, calibrate)
