@@ -6,11 +6,14 @@ import copy
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
 
 from memplan.codegen.artifacts import save_step
 from memplan.codegen.backend import Backend, PlannedOnly, PlannedStep
@@ -196,12 +199,22 @@ def run_until_planned(
     """
     module._backend.plan_only = True
     try:
-        module.forward(*args, **kwargs)
+        with _fake_mode_of(module, args, kwargs):
+            module.forward(*args, **kwargs)
     except PlannedOnly as reached:
         return reached.step
     finally:
         module._backend.plan_only = False
     return None
+
+
+def _fake_mode_of(
+    module: OptimizedModule, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> AbstractContextManager[Any]:
+    """Return the mode that a model without memory was made in: it is traced in the same one."""
+    given = (*module.parameters(), *module.buffers(), *pytree.tree_leaves((args, dict(kwargs))))
+    fake = next((value for value in given if isinstance(value, FakeTensor)), None)
+    return nullcontext() if fake is None else fake.fake_mode
 
 
 def _with_own_code(step: Callable[..., Any]) -> Callable[..., Any]:

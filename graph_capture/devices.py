@@ -26,23 +26,27 @@ _CPU_OVERHEAD_BYTES = 220 * 2**20
 DEVICES_VARIABLE = "MEMPLAN_DEVICES"
 
 
-def find_device(name: str = "cpu") -> Device:
+def find_device(name: str | Device = "cpu") -> Device:
     """Return a device.
 
     Args:
-        name: A name of `memplan devices` (upper case and spaces do not matter), or the path of
+        name: The device itself, a name of `memplan devices` (upper case and spaces do not
+            matter), or the path of
             a device file, with `:name` after it where it holds several.
 
     Raises:
         UnknownDevice: No device has this name; the text lists the nearest, or all.
         UsageError: A device file cannot be used.
     """
+    if isinstance(name, Device):
+        return name
     if ".toml" in name:
         return _from_file(name)
     wanted = _plain(name)
     table = known_devices()
     if wanted not in table:
-        close = get_close_matches(wanted, table, n=3)
+        part = [known for known in table if wanted and (wanted in known or known in wanted)]
+        close = part or get_close_matches(wanted, table, n=3)
         choice = "did you mean" if close else "choose one of"
         end = "?" if close else ", or name a device file such as my.toml"
         raise UnknownDevice(

@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from memplan.codegen.optimized_module import OptimizedModule as OptimizedModule
     from memplan.errors import InfeasibleBudget as InfeasibleBudget
     from memplan.errors import MemplanError as MemplanError
+    from memplan.estimates import Estimate as Estimate
+    from memplan.estimates import estimate as estimate
     from memplan.graph_capture.graph import Graph as Graph
     from memplan.planner.compare import compare as compare
     from memplan.planner.plan import Plan as Plan
 
 _HOME = {
+    "Estimate": "memplan.estimates",
     "Graph": "memplan.graph_capture.graph",
     "InfeasibleBudget": "memplan.errors",
     "MemplanError": "memplan.errors",
@@ -32,6 +35,7 @@ _HOME = {
     "capture": "memplan.api",
     "compare": "memplan.planner.compare",
     "compile": "memplan.api",
+    "estimate": "memplan.estimates",
     "load": "memplan.api",
     "minimum_budget": "memplan.api",
     "plan": "memplan.api",

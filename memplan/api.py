@@ -42,7 +42,7 @@ def compile(
     loss: Loss | None = None,
     optimizer: OptimizerLike | None = None,
     solver: str = "auto",
-    device: str | None = None,
+    device: str | Device | None = None,
     profile: ProfileKind = "measured",
     time_limit: float = 60.0,
     progress: Progress | None = None,
@@ -64,7 +64,7 @@ def compile(
         optimizer: A name such as `"adamw"`, a function from parameters to an optimizer, or an
             optimizer: its state counts towards the budget.
         solver: Name of an installed solver.
-        device: Name of the device to plan for; by default the one the model is on.
+        device: The device to plan for, or its name; by default the one the model is on.
         profile: `"measured"` runs every distinct op here, `"analytic"` computes its cost.
         time_limit: Seconds the solver may take.
         progress: Told what is being done.
@@ -95,7 +95,7 @@ def plan(
     loss: Loss | None = None,
     optimizer: OptimizerLike | None = None,
     solver: str = "auto",
-    device: str | None = None,
+    device: str | Device | None = None,
     profile: ProfileKind = "measured",
     time_limit: float = 60.0,
     progress: Progress | None = None,
@@ -121,7 +121,7 @@ def capture(
     *,
     loss: Loss | None = None,
     optimizer: OptimizerLike | None = None,
-    device: str | None = None,
+    device: str | Device | None = None,
     profile: ProfileKind = "measured",
     progress: Progress | None = None,
 ) -> Graph:

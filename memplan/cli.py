@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memplan.commands import COMMANDS
+from memplan.commands.model_step import budget_of_device, is_here, profile_for, read_file
 from memplan.commands.options import (
     GET_BUDGET,
     GET_DEVICE,
     GET_JSON,
+    GET_OFFLINE,
     GET_OPTIMIZER,
+    GET_PROFILE,
     GET_SOLVER,
     PATH,
     get_time_limit,
@@ -73,13 +76,8 @@ def app(debug: bool) -> None:
 @GET_BUDGET
 @GET_SOLVER
 @GET_DEVICE
-@click.option(
-    "--profile",
-    default="measured",
-    show_default=True,
-    metavar="KIND",
-    help="Prices of ops: measured (each is run here) or analytic.",
-)
+@GET_PROFILE
+@GET_OFFLINE
 @GET_OPTIMIZER
 @get_time_limit(60.0)
 @click.option("-o", "--output", type=PATH, metavar="FOLDER", help="Write plan and code there.")
@@ -90,7 +88,8 @@ def compile_(
     budget: str,
     solver: str,
     device: str | None,
-    profile: str,
+    profile: str | None,
+    offline: bool,
     optimizer: str | None,
     time_limit: float,
     output: Path | None,
@@ -104,15 +103,19 @@ def compile_(
     """
     load_solver(solver)
     _check_output(output)
+    if offline and verify:
+        raise UsageError("a model that is captured --offline has no weights to --verify with")
+    budget_of_device(budget, device)
     with stages_shown() as stages, redirect_stdout(sys.stderr):
         stages("capturing", 0, 0)
-        model_file = _read_model_file(file)
+        offline = offline or not (verify or is_here(device))
+        model_file = read_file(file, offline=offline)
         module = _compile(
             model_file,
             budget=budget,
             solver=solver,
             device=device,
-            profile=profile,
+            profile=profile_for(profile, device, offline=offline),
             optimizer=optimizer or model_file.optimizer,
             time_limit=time_limit,
             progress=stages,
@@ -123,6 +126,8 @@ def compile_(
             module.save(output)
     seconds = stages.seconds | {"solving": module.plan.solve_seconds}
     _print_plan(module.plan, seconds, check, as_json=as_json)
+    if offline:
+        _say("captured without weights; run the plan where the model is: memplan.load")
     if output is not None:
         _say(f"written to {output}; use it with memplan.load({str(output)!r}, model)")
     _refuse_difference(check)
@@ -159,7 +164,7 @@ def check(folder: Path, file: Path, optimizer: str | None, as_json: bool) -> Non
 
     with stages_shown() as stages, redirect_stdout(sys.stderr):
         stages("capturing", 0, 0)
-        model_file = _read_model_file(file)
+        model_file = read_file(file)
         module = api.load(folder, model_file.model, loss=model_file.loss)
         module.plan_for(*model_file.args, **model_file.kwargs)
         result = _verify(module, model_file, optimizer, stages)
@@ -281,12 +286,6 @@ def _check_output(folder: Path | None) -> None:
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise UsageError(f"cannot write to {folder}: {there} is not a folder that you may write")
-
-
-def _read_model_file(path: Path) -> ModelFile:
-    from memplan.model_file import read_model_file
-
-    return read_model_file(path)
 
 
 def _compile(model_file: ModelFile, **settings: Any) -> OptimizedModule:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from memplan.errors import MemplanError, UsageError
 
@@ -36,6 +38,9 @@ class ModelFile:
         kwargs: Keyword inputs of the model.
         loss: `loss(output, *targets)`, or None: the model returns the loss, or any output.
         optimizer: `optimizer(params)`, or None.
+        path: The file.
+        make_inputs: Its `example_inputs`.
+        mode: The mode in which all of it was made, where no memory is taken; else None.
     """
 
     model: nn.Module
@@ -43,10 +48,34 @@ class ModelFile:
     kwargs: Mapping[str, Any]
     loss: Callable[..., Any] | None
     optimizer: Callable[..., Any] | None
+    path: Path
+    make_inputs: Any
+    mode: FakeTensorMode | None = None
+
+    def with_batch(self, batch: int) -> ModelFile:
+        """Return the same model with inputs of another batch size.
+
+        Raises:
+            UsageError: `example_inputs` takes no argument `batch`, or fails with it.
+        """
+        if not _takes(self.make_inputs, "batch"):
+            raise UsageError(
+                f"example_inputs() in {self.path} takes no batch size; "
+                "write it as def example_inputs(batch=8)"
+            )
+        with _in(self.mode):
+            made = _call(self.path, "example_inputs", self.make_inputs, batch=batch)
+        args, kwargs = _split(self.path, made)
+        return replace(self, args=args, kwargs=kwargs)
 
 
-def read_model_file(path: Path) -> ModelFile:
+def read_model_file(path: Path, *, offline: bool = False) -> ModelFile:
     """Run the file and return what it defines.
+
+    Args:
+        path: The file.
+        offline: Make model and inputs of tensors that have shapes and no memory. The model can
+            be planned but not run.
 
     Raises:
         UsageError: The file is not there, raises, or lacks a name; the text shows what is wanted.
@@ -56,30 +85,47 @@ def read_model_file(path: Path) -> ModelFile:
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
     with _beside(path):
-        return _read(path)
+        return _read(path, FakeTensorMode() if offline else None)
 
 
-def _read(path: Path) -> ModelFile:
+def _read(path: Path, mode: FakeTensorMode | None) -> ModelFile:
     names = vars(_run(path))
     for wanted in ("model", "example_inputs"):
         if wanted not in names:
             raise UsageError(f"{path} defines no {wanted!r}; a model file looks like\n\n{EXAMPLE}")
     model = names["model"]
     if not isinstance(model, nn.Module):
-        model = _call(path, "model", model)
+        with _in(mode):
+            model = _call(path, "model", model)
     if not isinstance(model, nn.Module):
         raise UsageError(
             f"model() in {path} returns a {type(model).__name__}, not a torch.nn.Module"
         )
     inputs = names["example_inputs"]
-    args, kwargs = _split(path, _call(path, "example_inputs", inputs))
+    with _in(mode):
+        made = _call(path, "example_inputs", inputs)
+    args, kwargs = _split(path, made)
     return ModelFile(
         model=model,
         args=args,
         kwargs=kwargs,
         loss=_callable(path, names, "loss"),
         optimizer=_callable(path, names, "optimizer"),
+        path=path,
+        make_inputs=inputs,
+        mode=mode,
     )
+
+
+def _in(mode: FakeTensorMode | None) -> AbstractContextManager[Any]:
+    return nullcontext() if mode is None else mode
+
+
+def _takes(function: Any, name: str) -> bool:
+    if not callable(function):
+        return False
+    parameters = inspect.signature(function).parameters.values()
+    return any(p.name == name or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
 
 
 @contextmanager
@@ -111,11 +157,11 @@ def _run(path: Path) -> ModuleType:
     return module
 
 
-def _call(path: Path, name: str, value: Any) -> Any:
+def _call(path: Path, name: str, value: Any, **arguments: Any) -> Any:
     if not callable(value):
         return value
     try:
-        return value()
+        return value(**arguments)
     except MemplanError:
         raise
     except (Exception, SystemExit) as error:

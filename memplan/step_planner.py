@@ -75,7 +75,7 @@ class Pricer:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without what shows the progress, which belongs to a terminal."""
-        device = None if self.device.name == "cpu" else self.device.name
+        device = None if self.device.name == "cpu" else self.device
         if not isinstance(self.optimizer, torch.optim.Optimizer):
             require_picklable("function that makes the optimizer", self.optimizer)
         return pricer_for, (self.model, self.optimizer, device, self.profile_kind, None)
@@ -88,7 +88,7 @@ class Pricer:
 def pricer_for(
     model: nn.Module,
     optimizer: OptimizerLike | None,
-    device_name: str | None,
+    device_name: str | Device | None,
     profile: str,
     progress: Progress | None,
 ) -> Pricer:
@@ -99,9 +99,9 @@ def pricer_for(
             measured for that device here.
     """
     here = _torch_type(model)
-    if isinstance(optimizer, str):
-        optimizer = optimizer_named(optimizer, here)
     device = find_device(device_name or "cpu") if here == "cpu" else _accelerator(device_name)
+    if isinstance(optimizer, str):
+        optimizer = optimizer_named(optimizer, device.torch_type)
     if profile == "measured":
         if device.torch_type != here:
             raise UsageError(
@@ -137,6 +137,10 @@ class StepPlanner:
         parse_budget(self.budget, _ANY_BYTES, _ANY_BYTES)
         load_solver(self.solver)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without who watches the solver."""
+        return {**self.__dict__, "limits": replace(self.limits, watch=None)}
+
     @property
     def budget_bytes(self) -> int:
         """The budget where it is in bytes, of no matter what step."""
@@ -165,7 +169,7 @@ def _torch_type(model: nn.Module) -> str:
     return tensors[0].device.type if tensors else "cpu"
 
 
-def _accelerator(name: str | None) -> Device:
+def _accelerator(name: str | Device | None) -> Device:
     if name is None:
         raise UsageError("name the device the model is on, such as device='a100-40gb'")
     return find_device(name)

@@ -28,6 +28,7 @@ _KIND_NAMES = {
     "activation": "activations",
     "temporary": "temporaries",
     "update": "optimizer step",
+    "rounding": "allocator rounding",
 }
 _TOP_MODULES = 5
 _ONE_LINE = 10_000
@@ -120,6 +121,28 @@ def solver_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     return table
 
 
+def share_table(
+    what: str, amounts: Mapping[str, int], whole: int, most: int | None = None
+) -> Table:
+    """Return amounts of bytes with their share of a whole.
+
+    Args:
+        what: What the rows are.
+        amounts: Bytes by `Kind` value, module or any other name, in order.
+        whole: What 100 % is.
+        most: Put the rows after so many in one.
+    """
+    table = _shares(what, "bytes")
+    rows = list(amounts.items())
+    for name, nbytes in rows[:most]:
+        shown = _KIND_NAMES.get(name, name) or "(no module)"
+        table.add_row(Text(shown), format_bytes(nbytes), _share(nbytes, whole))
+    if most is not None and (rest := rows[most:]):
+        nbytes = sum(nbytes for _, nbytes in rest)
+        table.add_row(f"({len(rest)} more)", format_bytes(nbytes), _share(nbytes, whole))
+    return table
+
+
 def _facts() -> Table:
     """Return an empty table of names, figures and remarks; only the remarks may wrap."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
@@ -130,11 +153,7 @@ def _facts() -> Table:
 
 
 def _bytes_table(plan: Plan) -> Table:
-    table = _shares("at the peak", "bytes")
-    for kind, nbytes in plan.bytes_at_peak.items():
-        share = _share(nbytes, plan.planned_peak_bytes)
-        table.add_row(_KIND_NAMES.get(kind, kind), format_bytes(nbytes), share)
-    return table
+    return share_table("at the peak", plan.bytes_at_peak, plan.planned_peak_bytes)
 
 
 def _modules_table(plan: Plan) -> list[RenderableType]:
@@ -142,14 +161,8 @@ def _modules_table(plan: Plan) -> list[RenderableType]:
     modules = plan.modules_at_peak
     if not any(modules):
         return []
-    table = _shares("activations and temporaries", "bytes")
-    for module, nbytes in list(modules.items())[:_TOP_MODULES]:
-        share = _share(nbytes, plan.planned_peak_bytes)
-        table.add_row(Text(module or "(no module)"), format_bytes(nbytes), share)
-    if rest := list(modules.values())[_TOP_MODULES:]:
-        share = _share(sum(rest), plan.planned_peak_bytes)
-        table.add_row(f"({len(rest)} more)", format_bytes(sum(rest)), share)
-    return ["", table]
+    what, whole = "activations and temporaries", plan.planned_peak_bytes
+    return ["", share_table(what, modules, whole, most=_TOP_MODULES)]
 
 
 def _shares(what: str, *figures: str) -> Table:

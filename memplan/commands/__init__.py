@@ -2,5 +2,9 @@
 
 from memplan.commands.compare import compare
 from memplan.commands.devices import calibrate, devices
+from memplan.commands.estimate import estimate
+from memplan.commands.explain import explain
+from memplan.commands.maxbatch import maxbatch
+from memplan.commands.sweep import sweep
 
-COMMANDS = (compare, devices, calibrate)
+COMMANDS = (estimate, sweep, maxbatch, explain, compare, devices, calibrate)

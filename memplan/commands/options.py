@@ -36,6 +36,11 @@ GET_PROFILE = click.option(
     help="Prices of ops: measured (each is run here) or analytic; analytic where the device is "
     "not here.",
 )
+GET_OFFLINE = click.option(
+    "--offline",
+    is_flag=True,
+    help="Capture without allocating weights; the default for a device that is not here.",
+)
 
 
 def get_time_limit(default_s: float) -> Callable[[_F], _F]:
