@@ -14,6 +14,7 @@ from memplan.codegen.backend import Backend, PlannedOnly
 from memplan.codegen.known_plans import TheOnePlan
 from memplan.codegen.optimized_module import NO_BACKWARD, OptimizedModule, run_until_planned
 from memplan.errors import CaptureError, PlanMismatch
+from memplan.graph_capture.device import Device
 from memplan.graph_capture.graph import Graph, Kind
 from memplan.graph_capture.joint import JointGraph
 from memplan.planner.minimum import MinimumBudget

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from memplan.api import Loss, OptimizerLike, Progress, capture
+from memplan.api import Loss, capture
 from memplan.graph_capture.annotate import with_alignment, with_unused_state
 from memplan.graph_capture.device import Device
 from memplan.graph_capture.devices import find_device
 from memplan.graph_capture.graph import Graph, Kind
 from memplan.planner.limits import lower_limit
 from memplan.planner.pipeline import make_plan
+from memplan.step_planner import OptimizerLike, Progress
 from memplan.units import format_bytes
 
 ACCUMULATED = "accumulated_gradients"

@@ -58,7 +58,12 @@ def minimum_budget(
     if not any(option.name == "lowest" for option in fields(solver)):  # type: ignore[arg-type]
         return _bisect(graph, start, solver, limits)
     problem = Problem(graph=graph, budget_bytes=peak_bytes - 1)
-    return _lower(graph, start, load_solver(solver_name, lowest=True).solve(problem, limits))
+    best = _lower(graph, start, load_solver(solver_name, lowest=True).solve(problem, limits))
+    if solver_name != "greedy" or best.feasible_bytes <= limit_bytes:
+        return best
+    # Less may do in another order, where that is free.
+    half = replace(limits, time_s=limits.time_s / 2)
+    return _lower(graph, best, load_solver("reorder", lowest=True).solve(problem, half))
 
 
 def quick(graph: Graph, limits: Limits) -> Limits:

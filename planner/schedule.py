@@ -130,3 +130,14 @@ def swaps_in(schedule: Iterable[Step]) -> bool:
 def sequence_of(schedule: Sequence[Step]) -> tuple[int, ...]:
     """Return the ops that `schedule` runs, in order, repeats included."""
     return tuple(step.op for step in schedule if isinstance(step, Compute))
+
+
+def keeps_order(schedule: Sequence[Step]) -> bool:
+    """Return whether the first runs of all ops are in the order of the graph."""
+    next_op = 0
+    for step in schedule:
+        if isinstance(step, Compute) and step.op >= next_op:
+            if step.op > next_op:
+                return False
+            next_op += 1
+    return True

@@ -20,7 +20,7 @@ from memplan.planner.limits import below_limit
 from memplan.planner.memory_use import peak_rss_bytes
 from memplan.planner.polish import polish
 from memplan.planner.problem import Limits, Problem, Standing
-from memplan.planner.schedule import Schedule, schedule_of, sequence_of
+from memplan.planner.schedule import Schedule, keeps_order, schedule_of, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver
 from memplan.planner.verify import is_valid
@@ -31,7 +31,8 @@ from memplan.solvers._proof import LOOKS, Proof, Prover
 class Auto:
     """keep-all, the relaxation, greedy replays that follow it, a MILP, and replays again.
 
-    On small graphs the MILP is Checkmate's, on others the windowed one.
+    On small graphs the MILP is Checkmate's, on others the windowed one. Where the order is free,
+    other orders come first.
 
     Attributes:
         exact_ops: Graphs of up to this many ops go to Checkmate.
@@ -39,6 +40,8 @@ class Auto:
         gap: No further stage starts once a schedule is proven within this share of the bound.
         near: Within this share of the bound, stages get little time: there is little to gain.
         start: A schedule to start from, ignored unless valid.
+        reorder: Whether ops may run in another order than captured where that saves memory;
+            steps captured from a model keep theirs all the same, for reasons named in `reorder`.
     """
 
     name: ClassVar[str] = "auto"
@@ -50,6 +53,7 @@ class Auto:
     gap: float = 0.0002
     near: float = 0.001
     start: Schedule | None = field(default=None, repr=False)
+    reorder: bool = True
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the best of all stages; on Ctrl-C, of those so far if there is a schedule."""
@@ -65,21 +69,23 @@ class Auto:
                 run.offer(self.start)
             self._stages(run)
         except KeyboardInterrupt:
-            if run.best is None:
+            if run.best is None and run.other is None:
                 raise
             run.reasons.append("Stopped by the user; this is the best schedule until then.")
         run.stats["memory_bytes"] = peak_rss_bytes() - before_bytes
         return run.solution()
 
     def _stages(self, run: _Run) -> None:
-        if not run.round() or run.is_done():
+        if self.reorder:
+            run.stage("reorder", 0.3)
+            if run.is_done():
+                return
+        feasible = run.round() and self._proven(run)
+        if run.other is not None and (not feasible or run.other_ns <= run.bound_ns):
+            # Nothing in captured order is better.
+            run.another_order()
             return
-        if run.best is None:
-            run.replay("first", 0.05, (), first_found=True, replays=2)
-        if not run.prove(share=0.1) or run.is_done():
-            return
-        run.replay("led", 0.2, run.leans, replays=4 * len(run.leans))
-        if run.is_done() or not run.prove(share=0.2, whole=True) or run.is_done():
+        if not feasible or run.is_done():
             return
         run.replay("greedy", 0.4, run.leans)
         if run.best is None and not run.is_done():
@@ -91,10 +97,24 @@ class Auto:
         # Where layers are alike a proof can take all the time there is, and saves little.
         share = self.exact_share if small else 1.0
         run.stage("checkmate" if small else "windowed", share, start=run.best)
-        if run.best is not None and not run.is_done():
+        if run.other_ns < run.best_ns:
+            run.another_order()
+        elif run.best is not None and not run.is_done():
             # Time that the MILP left goes to replays near the best schedule.
             run.seed += 1
             run.replay("again", 1.0, (_lean_to(run.problem.graph, sequence_of(run.best)),))
+
+    def _proven(self, run: _Run) -> bool:
+        """Raise the bound, with quick schedules on the way; return whether there may be any."""
+        if run.is_done():
+            return True
+        if run.best is None:
+            run.replay("quick", 0.25, (), first_found=True, replays=2)
+        if not run.prove(share=0.1):
+            return False
+        if not run.is_done():
+            run.replay("led", 0.2, run.leans, replays=4 * len(run.leans))
+        return run.is_done() or run.prove(share=0.2, whole=True)
 
 
 class _Run:
@@ -107,6 +127,9 @@ class _Run:
         self.deadline = self.began + limits.time_s
         self.best: Schedule | None = None
         self.best_ns = float("inf")
+        self.other: Schedule | None = None
+        """The best in another order than captured, only if it is better than `best`."""
+        self.other_ns = float("inf")
         self.bound_ns = problem.graph.time_ns
         self.model_bound_ns: int | None = None
         self.refusal: Solution | None = None
@@ -123,7 +146,7 @@ class _Run:
 
     def is_done(self) -> bool:
         """Whether the gap is closed, a proof says that nothing fits, or time is over."""
-        near = self.best_ns <= self.goal_ns
+        near = self.best_ns <= self.goal_ns or self.other_ns <= self.bound_ns
         return near or self.refusal is not None or time.monotonic() >= self.deadline
 
     @property
@@ -142,14 +165,15 @@ class _Run:
         """Tell who watches what is being done, and what is known."""
         if self.limits.watch is None:
             return
-        best_ns = min(self.best_ns, float("inf") if found_ns is None else found_ns)
+        known_ns = min(self.best_ns, self.other_ns)
+        best_ns = min(known_ns, float("inf") if found_ns is None else found_ns)
         step_ns = self.problem.graph.time_ns
         self.limits.watch(
             Standing(
                 stage=stage,
                 step_ns=step_ns,
                 best_ns=None if best_ns == float("inf") else int(best_ns),
-                bound_ns=self.bound_ns,
+                bound_ns=int(min(self.bound_ns, best_ns)),
             )
         )
 
@@ -200,6 +224,13 @@ class _Run:
         )
         return False
 
+    def another_order(self) -> None:
+        """Spend the time that is left on other orders."""
+        if self.other_ns <= self.problem.graph.time_ns or time.monotonic() >= self.deadline:
+            return
+        self.seed += _MORE_SEEDS
+        self.stage("reorder", 1.0, "another")
+
     def replay(
         self, label: str, share: float, leans: Sequence[tuple[float, ...]], **options: object
     ) -> None:
@@ -245,12 +276,17 @@ class _Run:
         polished = polish(graph, sequence_of(schedule), self.problem.budget_bytes)
         schedule = schedule_of(graph, polished)
         time_ns = simulate(graph, schedule).time_ns
-        if time_ns < self.best_ns:
+        if not keeps_order(schedule):
+            if time_ns < self.other_ns:
+                self.other, self.other_ns = schedule, time_ns
+        elif time_ns < self.best_ns:
             self.best, self.best_ns = schedule, time_ns
         return time_ns
 
     def solution(self) -> Solution:
         """Return the best schedule with the best bounds, or why there is none."""
+        if self.other is not None and self.other_ns < self.best_ns:
+            return self._in_other_order(self.other)
         if self.refusal is not None:
             return self.refusal
         status = Status.UNKNOWN
@@ -271,6 +307,30 @@ class _Run:
             stats=self.stats,
         )
 
+    def _in_other_order(self, schedule: Schedule) -> Solution:
+        step_ns, time_ns = self.problem.graph.time_ns, int(self.other_ns)
+        reason = "Ops run in another order than captured"
+        bound_ns = self.bound_ns
+        if self.refusal is not None:
+            bound_ns = step_ns
+            reason += ", in which no schedule fits; the proven bound holds for every order."
+        elif time_ns < bound_ns:
+            bound_ns = step_ns
+            reason += (
+                ", faster than in any schedule of that; the proven bound holds for every order."
+            )
+        elif bound_ns > step_ns:
+            reason += "; the proven bound holds for the captured order only."
+        else:
+            reason += "."
+        return Solution(
+            status=Status.OPTIMAL if time_ns <= bound_ns else Status.FEASIBLE,
+            schedule=schedule,
+            proven_bound_ns=bound_ns,
+            reason=" ".join((reason, *self.reasons)),
+            stats=self.stats,
+        )
+
 
 def _lean_to(graph: Graph, sequence: Sequence[int]) -> tuple[float, ...]:
     """Return small factors for the tensors that `sequence` makes more than once, else large."""
@@ -285,6 +345,9 @@ def _lean_to(graph: Graph, sequence: Sequence[int]) -> tuple[float, ...]:
 
 _LITTLE = 0.1
 """Share of the time limit for a stage that starts near the bound."""
+
+_MORE_SEEDS = 100
+"""Added to the seed where a stage runs again, so that nothing is tried twice."""
 
 _GO = 0.2
 """Factor of what goes; its inverse is that of what stays."""

@@ -26,7 +26,7 @@ from typing import ClassVar
 
 from memplan.planner.limits import below_limit
 from memplan.planner.problem import Limits, Problem
-from memplan.planner.schedule import Schedule
+from memplan.planner.schedule import Schedule, keeps_order
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver
 from memplan.planner.verify import is_valid
@@ -44,7 +44,8 @@ class Checkmate:
     """The MILP, started from a schedule.
 
     Attributes:
-        start: A schedule to start from, ignored unless valid; None to ask the greedy replay.
+        start: A schedule to start from, ignored unless valid and in captured order; None to ask
+            the greedy replay.
         prove: Whether to spend part of the time on `proven_bound_ns`.
         max_ops: Larger graphs are refused with UNKNOWN.
     """
@@ -98,7 +99,8 @@ class Checkmate:
 
     def _first(self, problem: Problem, limits: Limits) -> Schedule | None:
         if self.start is not None:
-            return self.start if is_valid(problem, self.start) else None
+            usable = keeps_order(self.start) and is_valid(problem, self.start)
+            return self.start if usable else None
         quick = Limits(time_s=limits.time_s / 4, seed=limits.seed, threads=limits.threads)
         return load_solver("greedy").solve(problem, quick).schedule
 

@@ -23,7 +23,7 @@ from memplan.planner.checkpoints import forward_end
 from memplan.planner.limits import below_limit
 from memplan.planner.polish import polish
 from memplan.planner.problem import Limits, Problem
-from memplan.planner.schedule import Schedule, schedule_of, sequence_of
+from memplan.planner.schedule import Schedule, keeps_order, schedule_of, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver
 from memplan.planner.verify import is_valid
@@ -38,7 +38,8 @@ class Windowed:
     """The MILP, with windows as fine as it takes.
 
     Attributes:
-        start: A schedule to start from, ignored unless valid; None to ask the greedy replay.
+        start: A schedule to start from, ignored unless valid and in captured order; None to ask
+            the greedy replay.
         ahead: How many windows before it is read a tensor may be made again.
         parts: Into how many parts the backward windows are divided, one model after the other;
             each but the last gets half of the time that is left.
@@ -73,7 +74,8 @@ class Windowed:
 
     def _first(self, problem: Problem, limits: Limits) -> tuple[int, ...] | None:
         if self.start is not None:
-            return sequence_of(self.start) if is_valid(problem, self.start) else None
+            usable = keeps_order(self.start) and is_valid(problem, self.start)
+            return sequence_of(self.start) if usable else None
         quick = Limits(time_s=limits.time_s / 4, seed=limits.seed, threads=limits.threads)
         found = load_solver("greedy").solve(problem, quick).schedule
         return None if found is None else sequence_of(found)
