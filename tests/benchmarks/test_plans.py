@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.plans.checkpoints import blocks_of, checkpointed
-from benchmarks.plans.rows import in_own_process, least, plan
+from benchmarks.plans.rows import Row, in_own_process, least, plan
 from benchmarks.plans.steps import STEPS, activations_only, captured
 from benchmarks.plans.tables import mean_extra
 from memplan.planner.schedule import schedule_of
@@ -65,13 +65,14 @@ def test_activations_alone() -> None:
 
 
 def test_the_mean_leaves_out_what_has_no_plan() -> None:
-    rows = [
+    rows: list[Row] = [
         {"asked": "50", "extra": 0.1},
         {"asked": "50", "extra": 0.3},
         {"asked": "50", "status": "infeasible"},
         {"asked": "25", "extra": 0.9},
     ]
-    assert mean_extra(rows, "50") == (pytest.approx(0.2), 2)
+    mean, count = mean_extra(rows, "50")
+    assert (mean, count) == (pytest.approx(0.2), 2)
 
 
 @pytest.mark.slow
