@@ -66,7 +66,7 @@ class Auto:
         if not run.round() or run.is_done():
             return
         if run.best is None:
-            run.replay("first", 0.05, (), first_found=True, replays=2)
+            run.replay("quick", 0.25, (), first_found=True, replays=2)
         if not run.prove(share=0.1) or run.is_done():
             return
         run.replay("led", 0.2, run.leans, replays=4 * len(run.leans))
@@ -134,8 +134,9 @@ class _Run:
     def round(self) -> bool:
         """Try what the relaxation lets go at the scarcest instant; return as `prove`."""
         began = time.monotonic()
+        until = began + self._within(0.3).time_s
         for share in LOOKS:
-            drops = self.prover.look(share, self._within(0.1).time_s)
+            drops = self.prover.look(share, until - time.monotonic())
             possible = self._believe(self.prover.proof(time.monotonic()))
             if drops is None or not possible:
                 break

@@ -123,7 +123,7 @@ def _step_rows(name: str, options: argparse.Namespace) -> Iterator[Row]:
     verify(Problem(graph=graph, budget_bytes=timeline.peak_bytes), schedule)
     extra = timeline.time_ns / graph.time_ns - 1
     row = _solved("steps", name, "block", graph, timeline.peak_bytes, extra, options)
-    found = in_own_process("least", graph, options.time_limit, clock=options.clock)
+    found = in_own_process("least", graph, options.time_limit / 2, clock=options.clock)
     yield (
         row
         | found
