@@ -145,7 +145,15 @@ def _examples(only: tuple[str, ...] | None) -> Iterator[tuple[str, Graph, int, f
                 yield name, graph, peak_bytes(graph) * percent // 100, None
 
 
+def _in_order(row: Row) -> tuple[int, str, float]:
+    """Steps from small to large; budgets from large to small, as far as rows have them."""
+    names = list(STEPS)
+    at = names.index(row["graph"]) if row["graph"] in names else -1
+    return at, row["graph"] if at < 0 else "", -row.get("budget", 0.0)
+
+
 def _print(rows: list[Row]) -> None:
+    rows = sorted(rows, key=_in_order)
     console = Console()
     console.width = max(console.width, 120)
     titles = {
