@@ -13,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.plans import STEPS, captured
+from benchmarks.plans.steps import STEPS, captured
 from memplan.comparison import draw_comparison, print_comparison, split_list
 from memplan.graph_capture.graph import Graph
 from memplan.graph_capture.graph_files import read_graph
@@ -64,7 +64,7 @@ def main() -> int:
 def step_graph(step: str) -> tuple[Graph, str]:
     """Return the graph of an example or file, and a short name for it."""
     if step in STEPS:
-        return captured(step, STEPS[step]), step
+        return captured(STEPS[step]), step
     return read_graph(step), Path(step).stem
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy
+import numpy.typing
+
 from memplan.graph_capture.graph import Graph, Phase
 from memplan.planner.problem import Problem
 from memplan.planner.solver import Solution, Status
@@ -21,19 +24,22 @@ def lower_limit(graph: Graph) -> tuple[int, int]:
     """
     sizes = [t.nbytes for t in graph.tensors]
     before = _pinned_before(graph)
-    every_pinned = sum(sizes[t] for op in graph.ops for t in op.outputs if graph.tensors[t].pinned)
+    pinned_bytes = numpy.array(
+        [sum(sizes[t] for t in op.outputs if graph.tensors[t].pinned) for op in graph.ops],
+        dtype=numpy.int64,
+    )
+    every_pinned = int(pinned_bytes.sum())
     limit_bytes, at = graph.given_bytes, -1
     last_bytes, last = None, -1
     for i, op in enumerate(graph.ops):
         own = [t for t in op.inputs if not graph.tensors[t].pinned] + list(op.outputs)
         own_bytes = graph.given_bytes + sum(sizes[t] for t in own) + op.workspace_bytes
-        used_bytes = own_bytes + _bytes_of(graph, before[i])
+        used_bytes = own_bytes + _bytes_of(pinned_bytes, before[i])
         if used_bytes > limit_bytes or at < 0:
             limit_bytes, at = used_bytes, i
         if any(graph.consumers[t] for t in op.outputs):
             continue
-        own_pinned_bytes = sum(sizes[t] for t in op.outputs if graph.tensors[t].pinned)
-        end_bytes = own_bytes - own_pinned_bytes + every_pinned
+        end_bytes = own_bytes - int(pinned_bytes[i]) + every_pinned
         if last_bytes is None or end_bytes < last_bytes:
             last_bytes, last = end_bytes, i
     if last_bytes is not None and last_bytes > limit_bytes:
@@ -84,12 +90,11 @@ def _pinned_before(graph: Graph) -> list[int]:
     return before
 
 
-def _bytes_of(graph: Graph, bits: int) -> int:
-    """Bytes of the pinned outputs of a set of ops."""
-    total_bytes = 0
-    while bits:
-        lowest = bits & -bits
-        op = graph.ops[lowest.bit_length() - 1]
-        total_bytes += sum(graph.tensors[t].nbytes for t in op.outputs if graph.tensors[t].pinned)
-        bits ^= lowest
-    return total_bytes
+def _bytes_of(pinned_bytes: numpy.typing.NDArray[numpy.int64], bits: int) -> int:
+    """Bytes of the pinned outputs of a set of ops; `pinned_bytes`: (ops,) those of each op."""
+    if not bits:
+        return 0
+    ops = len(pinned_bytes)
+    packed = numpy.frombuffer(bits.to_bytes(-(-ops // 8), "little"), dtype=numpy.uint8)
+    chosen = numpy.unpackbits(packed, count=ops, bitorder="little").astype(bool)
+    return int(pinned_bytes[chosen].sum())

@@ -187,8 +187,9 @@ class _Run:
     def round(self) -> bool:
         """Try what the relaxation lets go at the scarcest instant; return as `prove`."""
         began = time.monotonic()
+        until = began + self._within(0.3).time_s
         for share in LOOKS:
-            drops = self.prover.look(share, self._within(0.1).time_s)
+            drops = self.prover.look(share, until - time.monotonic())
             possible = self._believe(self.prover.proof(time.monotonic()))
             if drops is None or not possible:
                 break

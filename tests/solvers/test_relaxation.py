@@ -4,11 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memplan.planner.checkpoints import sequence_without
 from memplan.planner.problem import Limits, Problem
+from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Status
+from memplan.planner.verify import verify
 from memplan.solvers._milp import Outcome
-from memplan.solvers._proof import prove, scarce_ops
+from memplan.solvers._proof import LOOKS, Prover, prove, scarce_ops
 from memplan.solvers._relaxation import Relaxation
 from memplan.solvers._stages import Stages
 from memplan.solvers.exhaustive import Exhaustive
@@ -92,3 +95,24 @@ def test_scarce_ops_start_with_the_peak() -> None:
     # Kept in order, hourglass peaks at widen, op 3; with 152 bytes nothing else is over.
     assert scarce_ops(Problem(graph=hourglass(), budget_bytes=152)) == [3]
     assert scarce_ops(Problem(graph=hourglass(), budget_bytes=153)) == []
+
+
+def test_what_goes_at_the_scarcest_instant_is_the_optimal_plan() -> None:
+    # a1 goes while the loss runs; f1 runs again for b2: one op more, as the optimum above.
+    graph = chain(4)
+    drops = Prover(Problem(graph=graph, budget_bytes=5), Limits()).look(1.0, 10.0)
+    assert drops is not None
+    timeline = simulate(graph, schedule_of(graph, sequence_without(graph, drops.lost, drops.end)))
+    assert (timeline.peak_bytes, timeline.time_ns) == (5, 10)
+
+
+@settings(deadline=None, max_examples=250)
+@given(tight_problems(), st.sampled_from(LOOKS))
+def test_what_goes_can_always_be_made_again(problem: Problem, share: float) -> None:
+    drops = Prover(problem, Limits()).look(share, 10.0)
+    if drops is None:
+        return
+    graph = problem.graph
+    schedule = schedule_of(graph, sequence_without(graph, drops.lost, drops.end))
+    peak_bytes = simulate(graph, schedule).peak_bytes
+    verify(Problem(graph=graph, budget_bytes=peak_bytes), schedule)
