@@ -15,6 +15,7 @@ from torch import nn
 from memplan.codegen.artifacts import PLAN_FILE
 from memplan.codegen.backend import Backend, PlannedOnly
 from memplan.codegen.optimized_module import NO_BACKWARD, OptimizedModule, run_until_planned
+from memplan.codegen.swap.settings import SwapSettings
 from memplan.errors import CaptureError, PlanMismatch, UsageError
 from memplan.graph_capture.analytic_profiler import AnalyticProfiler
 from memplan.graph_capture.annotate import (
@@ -60,6 +61,10 @@ def compile(
     profile: ProfileKind = "measured",
     time_limit: float = 60.0,
     progress: Progress | None = None,
+    swap: str = "none",
+    swap_dir: str | Path | None = None,
+    host_memory: str | int | None = None,
+    link: str | int | None = None,
 ) -> OptimizedModule:
     """Return `model` as a module whose training step stays within a memory budget.
 
@@ -81,16 +86,24 @@ def compile(
         profile: `"measured"` runs every distinct op here, `"analytic"` computes its cost.
         time_limit: Seconds the solver may take.
         progress: Told what is being done.
+        swap: Where tensors may be moved to while they are not read: `"none"`, `"disk"`, or
+            `"host"`: the machine's memory.
+        swap_dir: Where the swap file of `"disk"` is; by default with the temporary files.
+        host_memory: What `"host"` may take, such as `"32GB"`; by default half of the memory.
+        link: Speed of the moves, such as `"25GB/s"`; measured by default. On a CPU, `"host"`
+            keeps to it.
 
     Raises:
         CaptureError: The model cannot be captured as one graph.
+        SwapError: There is no room for what is moved.
         InfeasibleBudget: No schedule fits; the error names the smallest budget known to.
         MemplanError: Anything else that cannot be done, in one line.
     """
+    swapping = SwapSettings.read(swap, swap_dir, host_memory, link)
     planner = _planner(
-        model, budget, loss, optimizer, solver, device, profile, time_limit, progress
+        model, budget, loss, optimizer, solver, device, profile, time_limit, progress, swapping
     )
-    module = OptimizedModule(model, loss, Backend(planner))
+    module = OptimizedModule(model, loss, Backend(planner, swapping.places()))
     module.plan_for(*_as_args(args), **(kwargs or {}))
     return module
 
@@ -108,13 +121,18 @@ def plan(
     profile: ProfileKind = "measured",
     time_limit: float = 60.0,
     progress: Progress | None = None,
+    swap: str = "none",
+    swap_dir: str | Path | None = None,
+    host_memory: str | int | None = None,
+    link: str | int | None = None,
 ) -> Plan:
     """Return the plan that `compile` would follow, without emitting any code.
 
     Args and errors are those of `compile`.
     """
+    swapping = SwapSettings.read(swap, swap_dir, host_memory, link)
     planner = _planner(
-        model, budget, loss, optimizer, solver, device, profile, time_limit, progress
+        model, budget, loss, optimizer, solver, device, profile, time_limit, progress, swapping
     )
     return _at_joint_graph(model, args, kwargs, loss, planner)
 
@@ -169,13 +187,20 @@ def solve(
     return make_plan(graph, budget, solver=solver, options=options, limits=limits)
 
 
-def load(folder: str | Path, model: nn.Module, *, loss: Loss | None = None) -> OptimizedModule:
+def load(
+    folder: str | Path,
+    model: nn.Module,
+    *,
+    loss: Loss | None = None,
+    swap_dir: str | Path | None = None,
+) -> OptimizedModule:
     """Return `model` run by the plan in `folder`, without solving anything.
 
     Args:
         folder: What `OptimizedModule.save` or `memplan compile -o` wrote.
         model: A model of the same structure as the one the plan was made for.
         loss: The loss the plan was made with, if there was one.
+        swap_dir: Where the swap file is, if the plan has one.
 
     Raises:
         PlanMismatch: The plan is damaged or was made for another model. Other input shapes are
@@ -184,7 +209,8 @@ def load(folder: str | Path, model: nn.Module, *, loss: Loss | None = None) -> O
     """
     saved = Plan.load(Path(folder) / PLAN_FILE)
     _check_parameters(saved.graph, model)
-    return OptimizedModule(model, loss, Backend(lambda joint: saved))
+    places = SwapSettings.read(folder=swap_dir).places()
+    return OptimizedModule(model, loss, Backend(lambda joint: saved, places))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,6 +289,7 @@ def _planner(
     profile: str,
     time_limit: float,
     progress: Progress | None,
+    swapping: SwapSettings,
 ) -> Callable[[JointGraph], Plan]:
     # Refuse what cannot be meant before the capture, which takes a while.
     parse_budget(budget, _ANY_BYTES, _ANY_BYTES)
@@ -274,7 +301,8 @@ def _planner(
         graph = pricer(joint)
         if progress is not None:
             progress("solving", 0, 0)
-        plan = make_plan(graph, budget, solver=solver, limits=limits)
+        tiers = swapping.tiers(graph, pricer.device, measured=profile == "measured")
+        plan = make_plan(graph, budget, solver=solver, limits=limits, tiers=tiers)
         return _with_device_note(plan, pricer.device)
 
     return plan_step

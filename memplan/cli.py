@@ -16,6 +16,7 @@ import click
 from memplan.errors import MemplanError, UsageError
 from memplan.planner.solver import load_solver, solver_entry_points
 from memplan.progress import Stages, quiet, stages_shown
+from memplan.swap_options import swap_options
 
 if TYPE_CHECKING:
     from memplan.codegen.check import Check
@@ -99,6 +100,7 @@ def app(debug: bool) -> None:
 )
 @_GET_OPTIMIZER
 @_time_limit(60.0)
+@swap_options
 @click.option("-o", "--output", type=_PATH, metavar="FOLDER", help="Write plan and code there.")
 @click.option("--verify", is_flag=True, help="Run steps with and without the plan and compare.")
 @_GET_JSON
@@ -113,6 +115,7 @@ def compile_(
     output: Path | None,
     verify: bool,
     as_json: bool,
+    swapping: dict[str, Any],
 ) -> None:
     """Plan the training step of the model in FILE so that it fits a memory budget.
 
@@ -133,6 +136,7 @@ def compile_(
             optimizer=optimizer or model_file.optimizer,
             time_limit=time_limit,
             progress=stages,
+            **swapping,
         )
         check = _verify(module, model_file, optimizer, stages) if verify else None
         if output is not None:

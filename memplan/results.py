@@ -75,6 +75,6 @@ def solver_result(name: str) -> dict[str, Any]:
         "kind": solver.kind,
         "exact": solver.kind == "exact",
         "source": solver.source,
-        "may": ["keep", "recompute"],
+        "may": list(getattr(solver, "may", ("keep", "recompute"))),
         "available": True,
     }

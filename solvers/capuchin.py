@@ -40,6 +40,7 @@ class Capuchin:
     name: ClassVar[str] = "capuchin"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "Capuchin (ASPLOS 2020): free time, then memory saving per second"
+    may: ClassVar[tuple[str, ...]] = ("keep", "recompute", "swap")
 
     recomputes: bool = True
     margins: tuple[float, ...] = (1.0, 1.15, 1.3, 1.6, 2.0, 3.0, 1e9)

@@ -27,6 +27,7 @@ class Deepum:
     name: ClassVar[str] = "deepum"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "Jung: on demand"
+    may: ClassVar[tuple[str, ...]] = ("keep", "swap")
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return that one schedule if it fits."""

@@ -25,6 +25,7 @@ class Dymem:
     name: ClassVar[str] = "dymem"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "Dymem: on demand"
+    may: ClassVar[tuple[str, ...]] = ("keep", "swap")
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return that one schedule if it fits."""

@@ -39,6 +39,7 @@ class Flashneuron:
     source: ClassVar[str] = (
         "FlashNeuron (FAST 2021): the first saved tensors that cover the excess"
     )
+    may: ClassVar[tuple[str, ...]] = ("keep", "swap")
 
     least_bytes: int = 0
     margins: tuple[float, ...] = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 1e9)

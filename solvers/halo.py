@@ -39,6 +39,7 @@ class Halo:
     name: ClassVar[str] = "halo"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "HALO (IEEE TC 2020): large, cold, long-lived tensors first"
+    may: ClassVar[tuple[str, ...]] = ("keep", "swap")
 
     margins: tuple[float, ...] = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 1e9)
 

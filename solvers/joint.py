@@ -44,6 +44,7 @@ class Joint:
     name: ClassVar[str] = "joint"
     kind: ClassVar[str] = "heuristic"
     source: ClassVar[str] = "replays that recompute or move what they let go, at a price a byte"
+    may: ClassVar[tuple[str, ...]] = ("keep", "recompute", "swap")
 
     starts: tuple[str, ...] = ("lms", "flashneuron", "capuchin", "lohan", "greedy")
     replays: int | None = None

@@ -26,6 +26,7 @@ class Layrub:
     name: ClassVar[str] = "layrub"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "Jin et al.: on demand"
+    may: ClassVar[tuple[str, ...]] = ("keep", "swap")
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return that one schedule if it fits."""

@@ -28,6 +28,7 @@ class Lms:
     source: ClassVar[str] = (
         "TFLMS (ISMM 2019): distance threshold by binary search in the simulator"
     )
+    may: ClassVar[tuple[str, ...]] = ("keep", "swap")
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the fastest schedule at the largest threshold that fits."""

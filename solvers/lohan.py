@@ -37,6 +37,7 @@ class Lohan:
     name: ClassVar[str] = "lohan"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "LoHan (ICDE 2025): the best split between moved and recomputed bytes"
+    may: ClassVar[tuple[str, ...]] = ("keep", "recompute", "swap")
 
     splits: int = 12
 

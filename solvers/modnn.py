@@ -26,6 +26,7 @@ class Modnn:
     name: ClassVar[str] = "modnn"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "Chen et al.: on demand"
+    may: ClassVar[tuple[str, ...]] = ("keep", "swap")
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return that one schedule if it fits."""

@@ -25,6 +25,7 @@ class OcDnn:
     name: ClassVar[str] = "oc-dnn"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "OC-DNN (HiPC 2018): out after use, in one layer ahead"
+    may: ClassVar[tuple[str, ...]] = ("keep", "swap")
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return that one schedule if it fits."""

@@ -24,6 +24,7 @@ class SaveOnCpu:
     name: ClassVar[str] = "save-on-cpu"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "torch.autograd.graph.save_on_cpu: everything out, back at its use"
+    may: ClassVar[tuple[str, ...]] = ("keep", "swap")
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return that one schedule if it fits."""

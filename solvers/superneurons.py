@@ -29,6 +29,7 @@ class Superneurons:
     source: ClassVar[str] = (
         "SuperNeurons (PPoPP 2018): light ops again, heavy outputs in an LRU cache"
     )
+    may: ClassVar[tuple[str, ...]] = ("keep", "recompute", "swap")
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the first of the two that fits: light ops alone, then with moves."""

@@ -28,6 +28,7 @@ class SwapBelady:
     source: ClassVar[str] = (
         "Belady 1966, as in SwapAdvisor (ASPLOS 2020): out on demand, in at the use"
     )
+    may: ClassVar[tuple[str, ...]] = ("keep", "swap")
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return that one schedule if it fits."""

@@ -28,6 +28,7 @@ class SwapLru:
     source: ClassVar[str] = (
         "the cache of moDNN (DATE 2018) and SuperNeurons (PPoPP 2018): on demand"
     )
+    may: ClassVar[tuple[str, ...]] = ("keep", "swap")
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return that one schedule if it fits."""

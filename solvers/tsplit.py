@@ -37,6 +37,7 @@ class Tsplit:
     name: ClassVar[str] = "tsplit"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "TSPLIT (ICDE 2022), its rule at the peak op without the splitting"
+    may: ClassVar[tuple[str, ...]] = ("keep", "recompute", "swap")
 
     rounds: int = 2000
 

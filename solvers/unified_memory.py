@@ -25,6 +25,7 @@ class UnifiedMemory:
     name: ClassVar[str] = "unified-memory"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "unified memory of CUDA and HIP: on demand"
+    may: ClassVar[tuple[str, ...]] = ("keep", "swap")
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return that one schedule if it fits."""

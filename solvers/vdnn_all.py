@@ -31,6 +31,7 @@ class VdnnAll:
     name: ClassVar[str] = "vdnn-all"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "vDNN (MICRO 2016), policy all"
+    may: ClassVar[tuple[str, ...]] = ("keep", "swap")
 
     waits_at_once: bool = True
 

@@ -31,6 +31,7 @@ class VdnnConv:
     name: ClassVar[str] = "vdnn-conv"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "vDNN (MICRO 2016), policy conv"
+    may: ClassVar[tuple[str, ...]] = ("keep", "swap")
 
     waits_at_once: bool = True
 

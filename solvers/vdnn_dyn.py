@@ -32,6 +32,7 @@ class VdnnDyn:
     name: ClassVar[str] = "vdnn-dyn"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "vDNN (MICRO 2016), policy dyn, with trial runs in the simulator"
+    may: ClassVar[tuple[str, ...]] = ("keep", "swap")
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the first choice that fits."""
