@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
+import numpy
 
 from memplan.codegen.swap.disk import DiskFile
 from memplan.codegen.swap.host import HostMemory
@@ -34,8 +34,9 @@ def host_speed() -> int:
 
 
 def _speeds(medium: Medium) -> tuple[int, int]:
-    trial = torch.ones(_TRIAL_BYTES, dtype=torch.uint8)
-    address, place = trial.data_ptr(), medium.take(_TRIAL_BYTES)
+    # No tensor: it would not be a real one while a graph is traced.
+    trial = numpy.ones(_TRIAL_BYTES, dtype=numpy.uint8)
+    address, place = trial.ctypes.data, medium.take(_TRIAL_BYTES)
     writes = _median_s(lambda: medium.write(place, address, _TRIAL_BYTES))
     reads = _median_s(lambda: medium.read(place, address, _TRIAL_BYTES))
     return round(_TRIAL_BYTES / writes), round(_TRIAL_BYTES / reads)
