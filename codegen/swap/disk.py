@@ -23,6 +23,9 @@ from memplan.errors import SwapError
 from memplan.planner.extents import Extents, aligned
 from memplan.units import format_bytes
 
+_DIRECT: int = getattr(os, "O_DIRECT", 0)
+"""Leaves the page cache out, on systems that can."""
+
 
 class DiskFile:
     """The file, the stretches of it that are in use, and a buffer for each direction.
@@ -141,7 +144,9 @@ def _open_unnamed(folder: Path) -> tuple[int, bool]:
             "--swap-dir"
         ) from None
     try:
-        direct = os.open(name, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+        if not _DIRECT:
+            return descriptor, False
+        direct = os.open(name, os.O_RDWR | os.O_CLOEXEC | _DIRECT)
     except OSError:
         return descriptor, False
     finally:
