@@ -60,7 +60,6 @@ def test_a_place_is_used_again_once_nobody_holds_it(tmp_path: Path) -> None:
     file = DiskFile(tmp_path, 4096)
     for _ in range(10):
         file.take(3 * ALIGNMENT_BYTES)
-        gc.collect()
     assert file._size_bytes == 3 * ALIGNMENT_BYTES
 
 
