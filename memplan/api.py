@@ -13,6 +13,7 @@ from memplan.codegen.artifacts import PLAN_FILE
 from memplan.codegen.backend import Backend, PlannedOnly
 from memplan.codegen.known_plans import TheOnePlan
 from memplan.codegen.optimized_module import NO_BACKWARD, OptimizedModule, run_until_planned
+from memplan.codegen.swap.settings import SwapSettings
 from memplan.errors import CaptureError, PlanMismatch
 from memplan.graph_capture.device import Device
 from memplan.graph_capture.graph import Graph, Kind
@@ -48,6 +49,10 @@ def compile(
     time_limit: float = 60.0,
     progress: Progress | None = None,
     watch: Watch | None = None,
+    swap: str = "none",
+    swap_dir: str | Path | None = None,
+    host_memory: str | int | None = None,
+    link: str | int | None = None,
 ) -> OptimizedModule:
     """Return `model` as a module whose training step stays within a memory budget.
 
@@ -70,19 +75,28 @@ def compile(
         time_limit: Seconds the solver may take.
         progress: Told what is being done.
         watch: Told of the best schedule so far and its bound while the solver runs.
+        swap: Where tensors may be moved to while they are not read: `"none"`, `"disk"`, or
+            `"host"`: the machine's memory.
+        swap_dir: Where the swap file of `"disk"` is; by default with the temporary files.
+        host_memory: What `"host"` may take, such as `"32GB"`; by default half of the memory.
+        link: Speed of the moves, such as `"25GB/s"`; measured by default. On a CPU, `"host"`
+            keeps to it.
 
     Raises:
         CaptureError: The model cannot be captured as one graph.
+        SwapError: There is no room for what is moved.
         InfeasibleBudget: No schedule fits; the error names the smallest budget known to.
         MemplanError: Anything else that cannot be done, in one line.
     """
+    swapping = SwapSettings.read(swap, swap_dir, host_memory, link)
     planner = StepPlanner(
         pricer=pricer_for(model, optimizer, device, profile, progress),
         budget=budget,
         solver=solver,
         limits=Limits(time_s=time_limit, watch=watch),
+        swapping=swapping,
     )
-    module = OptimizedModule(model, loss, Backend(planner))
+    module = OptimizedModule(model, loss, Backend(planner, swapping.places()))
     module.plan_for(*_as_args(args), **(kwargs or {}))
     return module
 
@@ -101,16 +115,22 @@ def plan(
     time_limit: float = 60.0,
     progress: Progress | None = None,
     watch: Watch | None = None,
+    swap: str = "none",
+    swap_dir: str | Path | None = None,
+    host_memory: str | int | None = None,
+    link: str | int | None = None,
 ) -> Plan:
     """Return the plan that `compile` would follow, without emitting any code.
 
     Args and errors are those of `compile`.
     """
+    swapping = SwapSettings.read(swap, swap_dir, host_memory, link)
     planner = StepPlanner(
         pricer=pricer_for(model, optimizer, device, profile, progress),
         budget=budget,
         solver=solver,
         limits=Limits(time_s=time_limit, watch=watch),
+        swapping=swapping,
     )
     return _at_joint_graph(model, args, kwargs, loss, planner)
 
@@ -184,13 +204,20 @@ def minimum_budget(
     return search_minimum(asked, limits=Limits(time_s=time_limit, seed=seed))
 
 
-def load(folder: str | Path, model: nn.Module, *, loss: Loss | None = None) -> OptimizedModule:
+def load(
+    folder: str | Path,
+    model: nn.Module,
+    *,
+    loss: Loss | None = None,
+    swap_dir: str | Path | None = None,
+) -> OptimizedModule:
     """Return `model` run by the plan in `folder`, without solving anything.
 
     Args:
         folder: What `OptimizedModule.save` or `memplan compile -o` wrote.
         model: A model of the same structure as the one the plan was made for.
         loss: The loss the plan was made with, if there was one.
+        swap_dir: Where the swap file is, if the plan has one.
 
     Raises:
         PlanMismatch: The plan is damaged or was made for another model. Other input shapes are
@@ -199,7 +226,8 @@ def load(folder: str | Path, model: nn.Module, *, loss: Loss | None = None) -> O
     """
     saved = Plan.load(Path(folder) / PLAN_FILE)
     _check_parameters(saved.graph, model)
-    return OptimizedModule(model, loss, Backend(TheOnePlan(saved)))
+    places = SwapSettings.read(folder=swap_dir).places()
+    return OptimizedModule(model, loss, Backend(TheOnePlan(saved), places))
 
 
 def _at_joint_graph(

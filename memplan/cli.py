@@ -29,6 +29,7 @@ from memplan.errors import MemplanError, UsageError
 from memplan.planner.solver import load_solver, solver_entry_points
 from memplan.progress import Stages, quiet, stages_shown
 from memplan.results import print_json
+from memplan.swap_options import swap_options
 
 if TYPE_CHECKING:
     from memplan.codegen.check import Check
@@ -80,6 +81,7 @@ def app(debug: bool) -> None:
 @GET_OFFLINE
 @GET_OPTIMIZER
 @get_time_limit(60.0)
+@swap_options
 @click.option("-o", "--output", type=PATH, metavar="FOLDER", help="Write plan and code there.")
 @click.option("--verify", is_flag=True, help="Run steps with and without the plan and compare.")
 @GET_JSON
@@ -95,6 +97,7 @@ def compile_(
     output: Path | None,
     verify: bool,
     as_json: bool,
+    swapping: dict[str, Any],
 ) -> None:
     """Plan the training step of the model in FILE so that it fits a memory budget.
 
@@ -120,6 +123,7 @@ def compile_(
             time_limit=time_limit,
             progress=stages,
             watch=stages.watch,
+            **swapping,
         )
         check = _verify(module, model_file, optimizer, stages) if verify else None
         if output is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from memplan.codegen.pickling import require_picklable
+from memplan.codegen.swap.settings import SwapSettings
 from memplan.errors import UsageError
 from memplan.graph_capture.analytic_profiler import AnalyticProfiler
 from memplan.graph_capture.annotate import (
@@ -131,6 +132,7 @@ class StepPlanner:
     budget: str | int
     solver: str
     limits: Limits
+    swapping: SwapSettings = field(default_factory=SwapSettings.read)
 
     def __post_init__(self) -> None:
         # Refuse what cannot be meant before the capture, which takes a while.
@@ -151,7 +153,9 @@ class StepPlanner:
         graph = self.pricer(joint)
         if self.pricer.progress is not None:
             self.pricer.progress("solving", 0, 0)
-        plan = make_plan(graph, self.budget, solver=self.solver, limits=self.limits)
+        measured = self.pricer.profile_kind == "measured"
+        tiers = self.swapping.tiers(graph, self.pricer.device, measured=measured)
+        plan = make_plan(graph, self.budget, solver=self.solver, limits=self.limits, tiers=tiers)
         return _with_device_note(plan, self.pricer.device)
 
 

@@ -29,6 +29,7 @@ _KIND_NAMES = {
     "temporary": "temporaries",
     "update": "optimizer step",
     "rounding": "allocator rounding",
+    "swap_buffers": "swap buffers",
 }
 _TOP_MODULES = 5
 _ONE_LINE = 10_000
@@ -73,6 +74,10 @@ def plan_table(plan: Plan, seconds: Mapping[str, float]) -> RenderableType:
         f"{plan.recomputed_ops} ops run again; step {format_ns(plan.unplanned_time_ns)} "
         f"-> {format_ns(plan.planned_time_ns)} by the profile",
     )
+    if plan.timeline.swapped_bytes:
+        moved, stall_ns = format_bytes(plan.timeline.swapped_bytes), plan.timeline.stall_ns
+        names = " and ".join(tier.name for tier in plan.tiers)
+        table.add_row("moved", moved, f"to {names} and back; {format_ns(stall_ns)} of waiting")
     table.add_row("proven bound", f"+{plan.proven_bound:.2%}", f"gap {plan.gap:.2%} above it")
     if plan.model_bound is not None:
         table.add_row("model bound", f"+{plan.model_bound:.2%}", "in the solver's own model")

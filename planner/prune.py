@@ -25,7 +25,7 @@ def prune(graph: Graph, sequence: Sequence[int], budget_bytes: int) -> tuple[int
         sequence: Ops to run, repeats included; valid, and within the budget.
         budget_bytes: The peak that must not be passed.
     """
-    lives = _Lives(graph, sequence)
+    lives = Lives(graph, sequence)
     runs = lives.repeats()
     while True:
         left = [j for j in runs if not lives.remove(j, budget_bytes)]
@@ -34,7 +34,7 @@ def prune(graph: Graph, sequence: Sequence[int], budget_bytes: int) -> tuple[int
         runs = left
 
 
-class _Lives:
+class Lives:
     """Who reads which instance of each tensor, and the bytes in use at every step.
 
     An instance is (tensor, step that makes it). It lives until its last reader, or for one step

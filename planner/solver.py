@@ -71,7 +71,8 @@ class Solver(Protocol):
     kind: ClassVar[str]
     """`exact`, `heuristic` or `baseline`."""
     source: ClassVar[str]
-    """Where the method was published, in one line."""
+    """Where the method was published, in one line. A solver that moves tensors has a fourth,
+    `may`: what it does with them, of `keep`, `recompute` and `swap`."""
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the best schedule found within `limits`."""

@@ -134,7 +134,7 @@ class Replay:
             circles: For one op at most so many times as many recomputations as there are ops
                 before it; most runs that need more never end. None for any number.
         """
-        for op in range(len(self.work.time_ns)):
+        for op in range(self._walked_ops):
             self.now = op
             if circles is not None:
                 most_runs = len(self.order) + circles * op + _FEW_RUNS
@@ -144,6 +144,11 @@ class Replay:
             for t in self.work.inputs[op]:
                 self._pass_use(t)
         return tuple(self.order)
+
+    @property
+    def _walked_ops(self) -> int:
+        """How many of the first ops are walked; those behind them run on demand."""
+        return len(self.work.time_ns)
 
     def _compute(self, op: int) -> bool:
         """Run `op` for the first time, with whatever has to be made before."""

@@ -32,7 +32,7 @@ class Auto:
     """keep-all, the relaxation, greedy replays that follow it, a MILP, and replays again.
 
     On small graphs the MILP is Checkmate's, on others the windowed one. Where the order is free,
-    other orders come first.
+    other orders come first. Where there is a tier to move tensors to, `joint` does all of it.
 
     Attributes:
         exact_ops: Graphs of up to this many ops go to Checkmate.
@@ -47,6 +47,7 @@ class Auto:
     name: ClassVar[str] = "auto"
     kind: ClassVar[str] = "heuristic"
     source: ClassVar[str] = "keep-all, a relaxation, greedy replays led by it, then a MILP"
+    may: ClassVar[tuple[str, ...]] = ("keep", "recompute", "swap")
 
     exact_ops: int = 150
     exact_share: float = 0.3
@@ -59,6 +60,8 @@ class Auto:
         """Return the best of all stages; on Ctrl-C, of those so far if there is a schedule."""
         if refusal := below_limit(problem):
             return refusal
+        if problem.tiers:
+            return load_solver("joint").solve(problem, limits)
         plain = load_solver("keep-all").solve(problem, limits)
         if plain.status is Status.OPTIMAL:
             return plain

@@ -23,6 +23,9 @@ from memplan.errors import SwapError
 from memplan.planner.extents import Extents, aligned
 from memplan.units import format_bytes
 
+_DIRECT: int = getattr(os, "O_DIRECT", 0)
+"""Leaves the page cache out, on systems that can."""
+
 
 class DiskFile:
     """The file, the stretches of it that are in use, and a buffer for each direction.
@@ -65,6 +68,7 @@ class DiskFile:
     def write(self, place: object, address: int, nbytes: int) -> None:
         """Copy memory to a stretch, a buffer at a time."""
         assert isinstance(place, _Stretch)
+        self._refuse_if_cut_off()
         for done in range(0, nbytes, self._out.nbytes):
             length = min(self._out.nbytes, nbytes - done)
             copy_bytes(self._out.address, address + done, length)
@@ -81,6 +85,7 @@ class DiskFile:
     def read(self, place: object, address: int, nbytes: int) -> None:
         """Copy a stretch to memory, a buffer at a time."""
         assert isinstance(place, _Stretch)
+        self._refuse_if_cut_off()
         for done in range(0, nbytes, self._in.nbytes):
             length = min(self._in.nbytes, nbytes - done)
             view = self._in.view[: aligned(length)]
@@ -89,11 +94,19 @@ class DiskFile:
             except OSError as error:
                 raise self._failed("read from", error) from error
             if got < length:
-                raise SwapError(
-                    f"the swap file in {self.folder} ends before the bytes that were written to "
-                    "it; somebody cut it off"
-                )
+                raise self._cut_off()
             copy_bytes(address + done, self._in.address, length)
+
+    def _refuse_if_cut_off(self) -> None:
+        """A write behind the end would leave a hole, and holes are read as zeros."""
+        if os.fstat(self._descriptor).st_size < self._size_bytes:
+            raise self._cut_off()
+
+    def _cut_off(self) -> SwapError:
+        return SwapError(
+            f"the swap file in {self.folder} ends before the bytes that were written to it; "
+            "somebody cut it off"
+        )
 
     def _grow(self, nbytes: int) -> None:
         if nbytes <= self._size_bytes:
@@ -141,7 +154,9 @@ def _open_unnamed(folder: Path) -> tuple[int, bool]:
             "--swap-dir"
         ) from None
     try:
-        direct = os.open(name, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+        if not _DIRECT:
+            return descriptor, False
+        direct = os.open(name, os.O_RDWR | os.O_CLOEXEC | _DIRECT)
     except OSError:
         return descriptor, False
     finally:

@@ -24,15 +24,19 @@ class Transfer:
         self._work: Callable[[], None] | None = work
         self.holds: object = holds
         self._done = threading.Event()
-        self._error: Exception | None = None
+        # Only its text: an exception holds frames, which hold handles, which hold transfers, and
+        # the storage of a handle hides that circle from the garbage collector.
+        self._failure = ""
 
     def run(self) -> None:
-        """Do it, on the thread of a lane; an error is kept for `finish`."""
+        """Do it, on the thread of a lane; what goes wrong is kept for `finish`."""
         assert self._work is not None
         try:
             self._work()
+        except SwapError as error:
+            self._failure = str(error)
         except Exception as error:
-            self._error = error.with_traceback(None)
+            self._failure = f"a transfer failed: {type(error).__name__}: {error}"
         finally:
             # Left set, `holds` could close a circle that only the garbage collector opens.
             self._work, holds = None, self.holds
@@ -48,10 +52,8 @@ class Transfer:
         """
         if not self._done.wait(PATIENCE_S):
             raise SwapError(f"a transfer has not ended after {PATIENCE_S:.0f} s")
-        if isinstance(self._error, SwapError):
-            raise self._error
-        if self._error is not None:
-            raise SwapError(f"a transfer failed: {self._error}") from self._error
+        if self._failure:
+            raise SwapError(self._failure)
 
 
 class Lane:

@@ -1,0 +1,195 @@
+"""Keep, recompute or move, chosen together under the bandwidth of the tier.
+
+Source: none; the greedy replays of this project (`greedy`), in which what was let go may be read
+    back. The cheaper of recomputing and moving, tensor by tensor, is the rule of Capuchin (Peng et
+    al., ASPLOS 2020); prices for a shared lane are Lagrange multipliers.
+Deviations: none.
+Exact?: No. The schedule is optimal where nothing is recomputed and nothing stalls.
+Complexity: One replay costs O(evictions x (tensors + evicted relatives)), its placement
+    O(steps + transfers x steps between).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from memplan.graph_capture.graph import Op
+from memplan.planner.moves import Move, Timing, place
+from memplan.planner.problem import Limits, Problem
+from memplan.planner.prune import Lives
+from memplan.planner.schedule import Prefetch, Schedule
+from memplan.planner.simulate import simulate
+from memplan.planner.solver import Solution, load_solver
+from memplan.planner.verify import is_valid
+from memplan.solvers._replay import Weights
+from memplan.solvers._swap_replay import SwapReplay, SwapWorkload, split, without_steps
+from memplan.solvers._swap_rules import saved_gaps, solution_of, without_swap
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """Swap policies and recomputation alone to begin with, then replays that mix both.
+
+    Attributes:
+        starts: Solvers whose schedules are looked at first.
+        replays: How many replays; None for as many as fit into the time.
+        patience: Stop after so many replays without a better schedule.
+        near: A schedule within this share of the step's own time is good enough.
+    """
+
+    name: ClassVar[str] = "joint"
+    kind: ClassVar[str] = "heuristic"
+    source: ClassVar[str] = "replays that recompute or move what they let go, at a price a byte"
+    may: ClassVar[tuple[str, ...]] = ("keep", "recompute", "swap")
+
+    starts: tuple[str, ...] = ("lms", "flashneuron", "capuchin", "lohan", "greedy")
+    replays: int | None = None
+    patience: int = 120
+    near: float = 0.0002
+
+    def solve(self, problem: Problem, limits: Limits) -> Solution:
+        """Return the fastest schedule found; on Ctrl-C, of those so far if there is one."""
+        if answer := without_swap(problem):
+            if problem.tiers or answer.schedule is not None or answer.minimum_bytes is not None:
+                return answer
+            return load_solver("greedy").solve(problem, limits)
+        search = _Search(problem, limits)
+        try:
+            self._search(search, limits)
+        except KeyboardInterrupt:
+            if search.best is None:
+                raise
+        reason = search.reason or "no replay fitted"
+        return solution_of(problem, search.best, reason, search.stats)
+
+    def _search(self, search: _Search, limits: Limits) -> None:
+        good_ns = int(search.problem.graph.time_ns * (1 + self.near))
+        for name in self.starts:
+            if search.best_ns <= good_ns:
+                return
+            search.start(name, limits)
+        done = 0
+        while time.monotonic() < search.deadline and search.best_ns > good_ns:
+            if done == self.replays or search.since_best > self.patience:
+                break
+            search.replay(done)
+            done += 1
+        search.stats["replays"] = done
+
+
+class _Search:
+    """The best schedule so far, the price of a byte and of each tensor, and what to try next."""
+
+    def __init__(self, problem: Problem, limits: Limits) -> None:
+        self.problem = problem
+        self.rng = random.Random(limits.seed)
+        self.deadline = time.monotonic() + limits.time_s
+        self.best: Schedule | None = None
+        self.best_ns: float = float("inf")
+        self.since_best = 0
+        self.reason = ""
+        self.stats: dict[str, float] = {}
+        self.saved = list(dict.fromkeys(gap.tensor for gap in saved_gaps(problem.graph)))
+        self.best_moved: frozenset[int] = frozenset()
+
+    def start(self, name: str, limits: Limits) -> None:
+        """Look at the schedule of another solver."""
+        left_s = max(0.0, self.deadline - time.monotonic())
+        share = Limits(time_s=min(left_s, 0.3 * limits.time_s), seed=limits.seed)
+        answer = load_solver(name).solve(self.problem, share)
+        if answer.schedule is not None:
+            self._look_at(answer.schedule, name)
+        elif not self.reason:
+            self.reason = f"{name}: {answer.reason}"
+
+    def replay(self, k: int) -> None:
+        """Try once more; `k` counts the tries."""
+        self.since_best += 1
+        factor = _FACTORS[k] if k < len(_FACTORS) else self.rng.lognormvariate(0.0, 1.5)
+        prices_ns = self._prices(factor, noisy=k >= len(_FACTORS))
+        work = SwapWorkload(self.problem.graph, prices_ns)
+        budget_bytes = self.problem.budget_bytes - self.problem.tiers[0].buffer_bytes
+        most_runs = 4 * len(work.time_ns) + 1000
+        weights = self._weights() if k >= len(_FACTORS) else Weights()
+        quarter = time.monotonic() + (self.deadline - time.monotonic()) / 4
+        order = SwapReplay(work, budget_bytes, weights, float("inf"), most_runs, quarter).run()
+        if order is None:
+            return
+        sequence, moves = split(work, order)
+        for pruned in (True, False):
+            tried = self._pruned(sequence, moves, budget_bytes) if pruned else (sequence, moves)
+            placed = place(self.problem, *tried, Timing(lead=self.rng.choice((1.0, 1.2))))
+            if placed.schedule is not None:
+                self._look_at(placed.schedule, "replays")
+                return
+
+    def _look_at(self, schedule: Schedule, found_by: str) -> None:
+        if not is_valid(self.problem, schedule):
+            return
+        time_ns = simulate(self.problem.graph, schedule, self.problem.tiers).time_ns
+        self.stats.setdefault(f"{found_by}_ns", time_ns)
+        self.stats[f"{found_by}_ns"] = min(time_ns, self.stats[f"{found_by}_ns"])
+        if time_ns < self.best_ns:
+            self.best, self.best_ns, self.since_best = schedule, time_ns, 0
+            self.best_moved = frozenset(s.tensor for s in schedule if isinstance(s, Prefetch))
+
+    def _prices(self, factor: float, *, noisy: bool) -> dict[int, int]:
+        """Return what it costs to move each tensor that is not better made again."""
+        graph, tier = self.problem.graph, self.problem.tiers[0]
+        lean = self.rng.choice((1.0, 0.5, 0.2)) if noisy else 1.0
+        spread = self.rng.choice((0.0, 0.3, 0.8)) if noisy else 0.0
+        prices_ns: dict[int, int] = {}
+        for t in self.saved:
+            nbytes = graph.tensors[t].nbytes
+            lane_ns = factor * max(tier.write_ns(nbytes), tier.read_ns(nbytes))
+            lane_ns *= self.rng.lognormvariate(0.0, spread)
+            lane_ns *= lean if t in self.best_moved else 1.0 / lean
+            if lane_ns < _again_ns(graph.ops, graph.producer[t]):
+                prices_ns[t] = int(lane_ns)
+        return prices_ns
+
+    def _weights(self) -> Weights:
+        rng = self.rng
+        return Weights(
+            cost=rng.uniform(0.3, 1.5),
+            nbytes=rng.uniform(0.3, 1.5),
+            distance=rng.choice((0.0, 0.5, 1.0, 1.0, 2.0, 4.0)),
+            dead_first=rng.random() < 0.85,
+            newest_first=rng.random() < 0.5,
+            bias=tuple(rng.lognormvariate(0.0, 0.3) for _ in self.problem.graph.tensors),
+        )
+
+    def _pruned(
+        self, sequence: tuple[int, ...], moves: list[Move], budget_bytes: int
+    ) -> tuple[Sequence[int], Collection[Move]]:
+        """Take out recomputations that the budget does not need."""
+        graph = self.problem.graph
+        lives = Lives(graph, sequence)
+        ends = {m.out for m in moves} | {m.back for m in moves}
+        for move in moves:
+            lives.live[move.out + 1 : move.back] -= graph.tensors[move.tensor].nbytes
+        runs = [j for j in lives.repeats() if j not in ends]
+        while True:
+            left = [j for j in runs if not lives.remove(j, budget_bytes)]
+            if len(left) == len(runs):
+                return without_steps(sequence, moves, lives.there)
+            runs = left
+
+
+def _again_ns(ops: Sequence[Op], source: int | None) -> float:
+    """Time to make a tensor again from inputs that are there; infinite where it cannot be."""
+    if source is None or not ops[source].recomputable:
+        return float("inf")
+    # Its inputs may be gone as well, so that more has to run than the op itself.
+    return _CHAIN * (ops[source].time_ns + 1)
+
+
+_CHAIN = 3.0
+"""How many ops one recomputation is taken for when it is compared with a move."""
+
+_FACTORS = (1.0, 0.0, 0.3, 0.1, 3.0, 0.03, 0.01, 10.0, 30.0)
+"""The first prices of a byte, as a share of the time of its lane; 0 moves all that it can."""
