@@ -9,7 +9,7 @@ knows; `memplan::rnn_layer` is that layer with gradients on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -47,6 +47,7 @@ _OPERATORS = tuple(
     for name in _DECOMPOSED
     for overload in getattr(_aten, name).overloads()
 )
+_dropout = _aten.dropout.default
 _KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
 
 _library = torch.library.Library("memplan", "FRAGMENT")
@@ -95,24 +96,48 @@ def with_filled_workspace(args: tuple[Any, ...]) -> tuple[Any, ...]:
 @contextmanager
 def traced_as_run() -> Iterator[None]:
     """Trace operators through their C++ kernels while this is entered."""
-    removed = {
-        (op, key): op.py_kernels.pop(key)
-        for op in _OPERATORS
-        for key in _KEYS
-        if key in op.py_kernels
-    }
-    _forget_dispatch()
+    changed = (*_OPERATORS, _dropout)
+    before = {op: dict(op.py_kernels) for op in changed}
+    for op in changed:
+        for key in _KEYS:
+            op.py_kernels.pop(key, None)
+    for key in _KEYS:
+        _dropout.py_kernels[key] = _traced_dropout
+    _forget_dispatch(changed)
     try:
         yield
     finally:
-        for (op, key), kernel in removed.items():
-            op.py_kernels[key] = kernel
-        _forget_dispatch()
+        for op, kernels in before.items():
+            op.py_kernels.clear()
+            op.py_kernels.update(kernels)
+        _forget_dispatch(changed)
 
 
-def _forget_dispatch() -> None:
-    for op in _OPERATORS:
+def _forget_dispatch(operators: Iterable[Any]) -> None:
+    for op in operators:
         op._dispatch_cache.clear()
+
+
+def _traced_dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    """Trace dropout with a mask of one byte an element, where that gives the same bits.
+
+    Plain dropout on a CPU draws a float mask, 0 or 1 / (1 - p), by a division that some p round
+    otherwise than the scale that follows a mask of booleans.
+    """
+    if train and 0 < p < 1 and (x.device.type != "cpu" or _scales_alike(p, x.dtype)):
+        dropped: torch.Tensor = _aten.native_dropout(x, p, train)[0]
+        return dropped
+    plain: torch.Tensor = _dropout._op_dk(DispatchKey.CompositeImplicitAutograd, x, p, train)
+    return plain
+
+
+@cache
+def _scales_alike(p: float, dtype: torch.dtype) -> bool:
+    # Kernels for half precision compute in float32.
+    scale_dtype = torch.float32 if dtype.itemsize < 4 else dtype
+    with plain_execution():
+        divided = torch.ones((), dtype=dtype).div_(1 - p)
+        return divided.item() == torch.tensor(1 / (1 - p), dtype=scale_dtype).item()
 
 
 @cache

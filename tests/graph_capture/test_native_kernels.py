@@ -76,6 +76,23 @@ def test_the_workspace_of_an_lstm_is_in_the_plan() -> None:
     assert abs(found.measured_peak_bytes / found.planned_peak_bytes - 1) < 0.02
 
 
+class Dropping(nn.Module):
+    """Dropout alone: a layer after it would hide a last bit."""
+
+    def __init__(self, p: float, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.p, self.scale = p, nn.Parameter(torch.ones(8, dtype=dtype))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.dropout((x * self.scale).sin(), self.p, self.training)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.15, 0.42, 0.5, 0.87, 1.0])
+def test_dropout_of_any_share_has_the_bits_of_plain(p: float, dtype: torch.dtype) -> None:
+    assert_like_plain(Dropping(p, dtype), [torch.randn(64, 8, dtype=dtype)], steps=1)
+
+
 class Resized(nn.Module):
     """One image in another size, by every mode."""
 
