@@ -26,7 +26,6 @@ from memplan.graph_capture.phases import is_tangent
 from memplan.graph_capture.running_statistics import statistics_read
 from memplan.planner.schedule import Compute, Schedule, schedule_of, sequence_of
 
-
 # A key of AOTAutograd's.
 _UNCHECKED = "saved_tensor_with_no_vc_check"
 
@@ -116,8 +115,7 @@ def _updated_meanwhile(joint: JointGraph, steps: Schedule, saved: list[int]) -> 
     as_statistics: set[int] = set()
     otherwise: set[int] = set()
     for step in steps:
-        node = joint.nodes[step.op] if isinstance(step, Compute) else None
-        if node is None:
+        if not isinstance(step, Compute) or (node := joint.nodes[step.op]) is None:
             continue
         found = {joint.storage_of[n] for n in statistics_read(node)}
         as_statistics |= found

@@ -19,6 +19,7 @@ class TheOnePlan:
     plan: Plan
 
     def __call__(self, joint: JointGraph) -> Plan:
+        """Return the plan."""
         return self.plan
 
 
@@ -35,6 +36,7 @@ class KnownPlans:
     otherwise: PlanFor
 
     def __call__(self, joint: JointGraph) -> Plan:
+        """Return the plan of `joint`."""
         return self.plans.get(joint.digest) or self.otherwise(joint)
 
 

@@ -25,6 +25,8 @@ _TRACER_SETTINGS: dict[str, Any] = {
     # Each new input shape is one more entry in Dynamo's cache, and one more plan.
     "recompile_limit": 64,
     "allow_rnn": True,
+    # It would cut the step into pieces inside DistributedDataParallel.
+    "optimize_ddp": False,
     # A hook that is added or removed later would not be noticed.
     "skip_nnmodule_hook_guards": False,
     # Said once a call, as by the plain model, but after the forward pass.

@@ -69,12 +69,12 @@ def without_tangents(module: fx.GraphModule, absent: Sequence[int]) -> fx.GraphM
             kept = [None if r in dead else r for r in results]
             graph.output(tuple(fx.map_arg(kept, value)))
             continue
-        if node in missing or any(s in dead for s in sources):
-            if not any(s in live for s in sources):
-                dead.add(node)
-                if node.op == "placeholder":
-                    graph.placeholder(node.name)
-                continue
+        cut = node in missing or any(s in dead for s in sources)
+        if cut and not any(s in live for s in sources):
+            dead.add(node)
+            if node.op == "placeholder":
+                graph.placeholder(node.name)
+            continue
         if (is_tangent(node) and node not in missing) or any(s in live for s in sources):
             live.add(node)
         single = _only_summand(node, dead)

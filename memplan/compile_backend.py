@@ -169,12 +169,16 @@ def _bytes_at_boundary(plan: Plan) -> int:
 
 def _checked(options: Mapping[str, Any] | None, other: Mapping[str, Any]) -> dict[str, Any]:
     if other:
-        raise UsageError(f"the backend takes no {next(iter(other))}; give options={{'budget': ...}}")
+        raise UsageError(
+            f"the backend takes no {next(iter(other))}; give options={{'budget': ...}}"
+        )
     given = dict(options or {})
     for name in given:
         if name not in _DEFAULTS:
             close = difflib.get_close_matches(str(name), _DEFAULTS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(_DEFAULTS)}"
+            hint = (
+                f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(_DEFAULTS)}"
+            )
             raise UsageError(f"the backend has no option {name!r}; {hint}")
     if given.get("budget") is None:
         raise UsageError("the backend needs a budget, as in options={'budget': '8GB'}")

@@ -20,7 +20,12 @@ def planned(
     **settings: Any,
 ) -> memplan.OptimizedModule:
     """Return `model` planned for the smallest budget, in little time."""
-    chosen = {"budget": "min", "solver": "greedy", "profile": "analytic", "time_limit": 3.0}
+    chosen: dict[str, Any] = {
+        "budget": "min",
+        "solver": "greedy",
+        "profile": "analytic",
+        "time_limit": 3.0,
+    }
     return memplan.compile(model, args, kwargs, **chosen | settings)
 
 
@@ -76,9 +81,7 @@ def train(
 def differences(expected: list[tuple[str, Any]], actual: list[tuple[str, Any]]) -> list[str]:
     """Return the names of all values that are not the same, bit by bit."""
     assert [name for name, _ in expected] == [name for name, _ in actual]
-    return [
-        name for (name, a), (_, b) in zip(expected, actual, strict=True) if not _same(a, b)
-    ]
+    return [name for (name, a), (_, b) in zip(expected, actual, strict=True) if not _same(a, b)]
 
 
 def assert_like_plain(

@@ -115,9 +115,7 @@ def test_outputs_that_are_views_of_one_tensor(used: tuple[int, ...]) -> None:
 def test_ops_for_nothing_are_cut_out_of_the_graph() -> None:
     optimized = planned(Heads(), [torch.randn(6, 8)])
     whole = optimized.backward_graph
-    tangents = [
-        i for i, n in enumerate(whole.graph.find_nodes(op="placeholder")) if is_tangent(n)
-    ]
+    tangents = [i for i, n in enumerate(whole.graph.find_nodes(op="placeholder")) if is_tangent(n)]
     part = without_tangents(whole, tangents[1:])
     assert len(part.graph.nodes) < len(whole.graph.nodes)
     assert len(part.graph.find_nodes(op="placeholder")) == len(

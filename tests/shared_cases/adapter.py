@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import memplan
 from torch import nn
+
+import memplan
 
 
 def at_least_memory(
