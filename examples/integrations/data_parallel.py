@@ -14,11 +14,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-import memplan
 import torch
 import torch.distributed as dist
 from torch import multiprocessing, nn
 from torch.nn.parallel import DistributedDataParallel
+
+import memplan
 
 PROCESSES, BATCH, WIDTH = 2, 512, 64
 
