@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import types
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,6 @@ _TRACER_SETTINGS: dict[str, Any] = {
     "optimize_ddp": False,
     # A hook that is added or removed later would not be noticed.
     "skip_nnmodule_hook_guards": False,
-    # Said once a call, as by the plain model, but after the forward pass.
-    "reorderable_logging_functions": {print, warnings.warn},
 }
 
 NO_BACKWARD = (
