@@ -46,7 +46,7 @@ _SIGNS = (
         "torch.manual_seed sets",
     ),
     (
-        re.compile(r"trace_autograd_ops"),
+        re.compile(r"`torch\.autograd\.grad`"),
         "the model calls torch.autograd itself, which would need a double backward; take that "
         "derivative outside the model",
     ),

@@ -36,7 +36,7 @@ class KnownPlans:
     otherwise: PlanFor
 
     def __call__(self, joint: JointGraph) -> Plan:
-        """Return the plan of the step."""
+        """Return the plan of `joint`."""
         return self.plans.get(joint.digest) or self.otherwise(joint)
 
 

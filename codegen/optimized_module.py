@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import types
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -28,10 +27,10 @@ _TRACER_SETTINGS: dict[str, Any] = {
     # Each new input shape is one more entry in Dynamo's cache, and one more plan.
     "recompile_limit": 64,
     "allow_rnn": True,
+    # It would cut the step into pieces inside DistributedDataParallel.
+    "optimize_ddp": False,
     # A hook that is added or removed later would not be noticed.
     "skip_nnmodule_hook_guards": False,
-    # Said once a call, as by the plain model, but after the forward pass.
-    "reorderable_logging_functions": {print, warnings.warn},
 }
 
 NO_BACKWARD = (

@@ -56,7 +56,7 @@ class Pricer:
     progress: Progress | None
 
     def __call__(self, joint: JointGraph) -> Graph:
-        """Return the graph of the step with its bytes and costs."""
+        """Return the graph of `joint` with costs, unused state and the optimizer's step."""
         graph = with_costs(joint.graph, joint.nodes, self.profiler, self._profiling)
         graph = with_unused_state(graph, _unused_state(graph, self.model))
         if self.optimizer is not None:
@@ -149,7 +149,11 @@ class StepPlanner:
         return parse_budget(self.budget, _ANY_BYTES, _ANY_BYTES)
 
     def __call__(self, joint: JointGraph) -> Plan:
-        """Price the step and plan it."""
+        """Return the plan of `joint`.
+
+        Raises:
+            InfeasibleBudget: No schedule fits.
+        """
         graph = self.pricer(joint)
         if self.pricer.progress is not None:
             self.pricer.progress("solving", 0, 0)

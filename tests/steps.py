@@ -20,7 +20,12 @@ def planned(
     **settings: Any,
 ) -> memplan.OptimizedModule:
     """Return `model` planned for the smallest budget, in little time."""
-    chosen = {"budget": "min", "solver": "greedy", "profile": "analytic", "time_limit": 3.0}
+    chosen: dict[str, Any] = {
+        "budget": "min",
+        "solver": "greedy",
+        "profile": "analytic",
+        "time_limit": 3.0,
+    }
     return memplan.compile(model, args, kwargs, **chosen | settings)
 
 

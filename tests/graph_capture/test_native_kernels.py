@@ -1,8 +1,10 @@
-"""Operators that the tracer would decompose by other formulas than those that plain PyTorch runs."""
+"""Operators that the tracer would decompose by other formulas than plain PyTorch runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 import torch
@@ -30,10 +32,11 @@ class Recurrent(nn.Module):
         self.layer, self.first, self.last = layer, nn.Linear(6, 8), nn.Linear(width, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.last(self.layer(self.first(x).tanh())[0])
+        result: torch.Tensor = self.last(self.layer(self.first(x).tanh())[0])
+        return result
 
 
-LAYERS = {
+LAYERS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "lstm": (lambda: nn.LSTM(8, 5), 5),
     "lstm of two layers, both ways, dropout": (
         lambda: nn.LSTM(8, 5, 2, dropout=0.3, bidirectional=True, batch_first=True),
@@ -56,7 +59,9 @@ def test_recurrent_layers_train_like_plain_ones(name: str) -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("gradients", [torch.enable_grad, torch.no_grad, torch.inference_mode])
-def test_an_lstm_runs_the_kernel_of_its_mode(training: bool, gradients: type) -> None:
+def test_an_lstm_runs_the_kernel_of_its_mode(
+    training: bool, gradients: Callable[[], AbstractContextManager[Any]]
+) -> None:
     model = Recurrent(nn.LSTM(8, 5, 2, dropout=0.3), 5)
     x = torch.randn(4, 3, 6)
     optimized = planned(model, [x])

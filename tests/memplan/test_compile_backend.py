@@ -16,7 +16,12 @@ from torch.nn import functional
 
 from tests.steps import differences, train
 
-OPTIONS = {"budget": "min", "solver": "greedy", "profile": "analytic", "time_limit": 3}
+OPTIONS: dict[str, Any] = {
+    "budget": "min",
+    "solver": "greedy",
+    "profile": "analytic",
+    "time_limit": 3,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +46,8 @@ class Net(nn.Module):
         x = functional.dropout(self.first(x), 0.2)
         if self.breaks:
             torch._dynamo.graph_break()
-        return self.norm(self.second(x))
+        normed: torch.Tensor = self.norm(self.second(x))
+        return normed
 
 
 def compiled(model: nn.Module, **options: Any) -> Any:
@@ -95,7 +101,7 @@ def test_one_graph_brings_no_warning() -> None:
 
 def test_the_last_piece_has_what_the_others_leave() -> None:
     model, x = Net(breaks=True), torch.randn(16, 8)
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="several graphs") as caught:
         compiled(model, budget=1_000_000)(x).sum().backward()
     shares = [str(w.message).partition("own for ")[2] for w in caught]
     assert shares[0].startswith("500.00 kB")

@@ -39,7 +39,8 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
             x = functional.dropout(torch.tanh(layer(x)), 0.3, self.training)
-        return self.norm(x)
+        normed: torch.Tensor = self.norm(x)
+        return normed
 
 
 def pair(x: torch.Tensor) -> tuple[Net, Net, OptimizedModule]:
@@ -95,8 +96,20 @@ def test_a_context_that_the_caller_entered(name: str, training: bool) -> None:
     assert same_steps(twin, model, optimized, x)
 
 
+def weight_of(model: Net) -> nn.Parameter:
+    weight = model.layers[0].weight
+    assert isinstance(weight, nn.Parameter)
+    return weight
+
+
+def bias_of(model: Net) -> nn.Parameter:
+    bias = model.layers[2].bias
+    assert isinstance(bias, nn.Parameter)
+    return bias
+
+
 def grad_of(model: Net) -> torch.Tensor:
-    gradient = model.layers[0].weight.grad
+    gradient = weight_of(model).grad
     assert isinstance(gradient, torch.Tensor)
     return gradient
 
@@ -127,10 +140,10 @@ def test_frozen_parameters_are_noticed() -> None:
     for frozen in (True, False, True):
         for net in (twin, model):
             net.layers[0].requires_grad_(not frozen)
-            net.layers[2].bias.requires_grad_(not frozen)
+            bias_of(net).requires_grad_(not frozen)
             net.zero_grad()
         assert same_steps(twin, model, optimized, x)
-        assert (model.layers[0].weight.grad is None) == frozen
+        assert (weight_of(model).grad is None) == frozen
     assert len(optimized.steps) == 2
 
 
@@ -162,8 +175,8 @@ def test_hooks_fire_once_a_step() -> None:
     model.layers[1].register_forward_hook(lambda *_: fired.append("inner"))
     optimized.register_forward_hook(lambda *_: fired.append("outer"))
     optimized.register_forward_pre_hook(lambda *_: fired.append("before"))
-    model.layers[0].weight.register_hook(lambda g: fired.append("gradient"))
-    model.layers[0].bias.register_post_accumulate_grad_hook(lambda p: fired.append("accumulated"))
+    weight_of(model).register_hook(lambda g: fired.append("gradient"))
+    bias_of(model).register_post_accumulate_grad_hook(lambda p: fired.append("accumulated"))
     for _ in range(2):
         fired.clear()
         output = optimized(x)
@@ -194,7 +207,7 @@ def test_gradients_of_chosen_tensors_only() -> None:
     found = []
     for net, step in ((twin, twin), (model, optimized)):
         torch.manual_seed(2)
-        wanted = [x, net.layers[1].weight]
+        wanted = [x, weight_of(net)]
         found.append(torch.autograd.grad(squared(step(x)), wanted))
         assert all(p.grad is None for p in net.parameters())
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
@@ -226,7 +239,7 @@ def test_a_pickled_module_plans_new_shapes() -> None:
 
 def test_what_cannot_be_pickled_is_named() -> None:
     optimized = planned(Net(), [torch.randn(4, 8)], loss=lambda output: output.sum())
-    with pytest.raises(UsageError, match="the loss cannot be pickled .* state_dict"):
+    with pytest.raises(UsageError, match=r"the loss cannot be pickled .* state_dict"):
         pickle.dumps(optimized)
     build: Any = lambda params: torch.optim.SGD(params, lr=0.1)  # noqa: E731
     optimized = planned(Net(), [torch.randn(4, 8)], optimizer=build)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memplan.planner.checkpoints import sequence_without
+from memplan.planner.checkpoints import sequence_losing
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
@@ -102,7 +102,7 @@ def test_what_goes_at_the_scarcest_instant_is_the_optimal_plan() -> None:
     graph = chain(4)
     drops = Prover(Problem(graph=graph, budget_bytes=5), Limits()).look(1.0, 10.0)
     assert drops is not None
-    timeline = simulate(graph, schedule_of(graph, sequence_without(graph, drops.lost, drops.end)))
+    timeline = simulate(graph, schedule_of(graph, sequence_losing(graph, drops.lost, drops.end)))
     assert (timeline.peak_bytes, timeline.time_ns) == (5, 10)
 
 
@@ -113,6 +113,6 @@ def test_what_goes_can_always_be_made_again(problem: Problem, share: float) -> N
     if drops is None:
         return
     graph = problem.graph
-    schedule = schedule_of(graph, sequence_without(graph, drops.lost, drops.end))
+    schedule = schedule_of(graph, sequence_losing(graph, drops.lost, drops.end))
     peak_bytes = simulate(graph, schedule).peak_bytes
     verify(Problem(graph=graph, budget_bytes=peak_bytes), schedule)
