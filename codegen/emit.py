@@ -158,6 +158,8 @@ def _updated_meanwhile(joint: JointGraph, steps: Schedule, saved: list[int]) -> 
     """Return the saved tensors that another forward pass may update before the backward pass.
 
     Plain PyTorch allows it for running statistics, whose values the backward pass does not use.
+    Only those that the step is given are left unchecked: autograd holds on to such tensors after
+    their last use.
     """
     as_statistics: set[int] = set()
     otherwise: set[int] = set()
@@ -167,7 +169,8 @@ def _updated_meanwhile(joint: JointGraph, steps: Schedule, saved: list[int]) -> 
         found = {joint.storage_of[n] for n in statistics_read(node)}
         as_statistics |= found
         otherwise |= set(joint.graph.ops[step.op].inputs) - found
-    return frozenset(t for t in saved if t in as_statistics - otherwise)
+    given = {t for t in saved if joint.graph.producer[t] is None}
+    return frozenset(given & as_statistics - otherwise)
 
 
 def _leaves(joint: JointGraph) -> tuple[object, ...]:

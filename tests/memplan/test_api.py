@@ -221,7 +221,7 @@ def test_planning_for_known_inputs_gives_their_plan_again() -> None:
 
 def test_eval_and_no_grad_behave_as_without_a_plan() -> None:
     model = Net()
-    optimized = compiled(model, x := batch())
+    optimized = compiled(model, x := batch(), solver="greedy")
     assert optimized.training
     optimized.eval()
     assert not optimized.training
@@ -250,7 +250,7 @@ def test_attributes_of_the_model_are_read_and_set_through_it() -> None:
             return super().forward(x) / self.temperature
 
     model = Tempered().eval()
-    optimized = compiled(model, x := batch())
+    optimized = compiled(model, x := batch(), solver="greedy")
     before = optimized(x)
     optimized.temperature = 2.0
     assert model.temperature == 2.0
@@ -267,7 +267,7 @@ def test_hooks_of_the_model_and_its_parts_run() -> None:
     calls: list[str] = []
     model.register_forward_hook(lambda *_: calls.append("model"))
     model.norm.register_forward_hook(lambda module, args, output: output * 2)
-    optimized = compiled(model, x := batch())
+    optimized = compiled(model, x := batch(), solver="greedy")
     model.eval()
     plain = model(x)
     assert torch.equal(optimized(x), plain)
