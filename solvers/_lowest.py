@@ -10,12 +10,10 @@ from memplan.planner.limits import lower_limit
 from memplan.planner.problem import Problem
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
-from memplan.solvers._replay import Replay, Weights, Workload
+from memplan.solvers._replay import CIRCLES, SMALL, Replay, Weights, Workload
 
 _MOST_RUNS = 8
 """A replay may run this many times the ops of the graph."""
-_SMALL = 150
-"""Graphs with fewer ops can afford replays that go in circles for longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +45,7 @@ def lowest(problem: Problem, weights: Iterable[Weights], deadline: float) -> Low
     work = Workload(graph)
     limit_bytes, _ = lower_limit(graph)
     most_runs = _MOST_RUNS * len(graph.ops) + 1000
-    circles = 4 if len(graph.ops) < _SMALL else 1
+    circles = CIRCLES if len(graph.ops) < SMALL else 1
     best: tuple[int, ...] = ()
     best_bytes = problem.budget_bytes + 1
     replays = 0
