@@ -12,8 +12,8 @@ from memplan.planner.schedule import Schedule, schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Solver, load_solver
 
-_LEAST_S, _OPS_PER_S = 2.0, 60.0
-"""A search gets `_LEAST_S`, and a second more for so many ops."""
+_LEAST_S, _OPS_PER_S = 2.0, 40.0
+"""The search gets `_LEAST_S`, and a second more for so many ops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ def minimum_budget(
     Raises:
         UnknownSolver: There is no such solver.
     """
-    limits, solver = quick(graph, limits or Limits()), load_solver(solver_name)
+    limits, solver = quick(graph, limits or Limits(), _OPS_PER_S), load_solver(solver_name)
     limit_bytes, _ = lower_limit(graph)
     plain = schedule_of(graph, range(len(graph.ops)))
     peak_bytes = simulate(graph, plain).peak_bytes
@@ -66,9 +66,9 @@ def minimum_budget(
     return _lower(graph, best, load_solver("reorder", lowest=True).solve(problem, half))
 
 
-def quick(graph: Graph, limits: Limits) -> Limits:
+def quick(graph: Graph, limits: Limits, ops_per_s: float = 100.0) -> Limits:
     """Return limits with as much time as the size of the graph deserves, or less."""
-    time_s = _LEAST_S + len(graph.ops) / _OPS_PER_S
+    time_s = _LEAST_S + len(graph.ops) / ops_per_s
     return replace(limits, time_s=min(limits.time_s, time_s))
 
 

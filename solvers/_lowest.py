@@ -10,12 +10,10 @@ from memplan.planner.limits import lower_limit
 from memplan.planner.problem import Problem
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
-from memplan.solvers._replay import Replay, Weights, Workload
+from memplan.solvers._replay import CIRCLES, SMALL, Replay, Weights, Workload
 
 _MOST_RUNS = 8
 """A replay may run this many times the ops of the graph."""
-_SMALL = 150
-"""Graphs with fewer ops can afford replays that go in circles for longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,31 +41,50 @@ def lowest(problem: Problem, weights: Iterable[Weights], deadline: float) -> Low
         weights: To be tried in this order.
         deadline: When to end, by `time.monotonic`.
     """
-    graph = problem.graph
-    work = Workload(graph)
-    limit_bytes, _ = lower_limit(graph)
-    most_runs = _MOST_RUNS * len(graph.ops) + 1000
-    circles = 4 if len(graph.ops) < _SMALL else 1
-    best: tuple[int, ...] = ()
-    best_bytes = problem.budget_bytes + 1
-    replays = 0
-    for k, tried in enumerate(weights):
-        if best_bytes <= limit_bytes:
-            break
-        refused_bytes = limit_bytes - 1
-        asked_bytes = best_bytes - max(1, best_bytes // 1000)
-        if k == 0:
-            asked_bytes = (limit_bytes + best_bytes) // 2
-        asked_bytes = max(limit_bytes, asked_bytes)
-        while time.monotonic() < deadline:
-            replay = Replay(work, asked_bytes, tried, float("inf"), most_runs, deadline)
-            found = replay.run(circles)
-            replays += 1
-            if found is None:
-                refused_bytes = asked_bytes
-            else:
-                best, best_bytes = found, simulate(graph, schedule_of(graph, found)).peak_bytes
-            if best_bytes - refused_bytes <= max(1, best_bytes // 1000):
+    search = _Search(problem, deadline)
+    try:
+        for tried in weights:
+            if search.best_bytes <= search.limit_bytes or time.monotonic() >= deadline:
                 break
-            asked_bytes = (refused_bytes + best_bytes) // 2
-    return Lowest(sequence=best, replays=replays)
+            search.lower(tried)
+    except KeyboardInterrupt:
+        if not search.best:
+            raise
+    return Lowest(sequence=search.best, replays=search.replays)
+
+
+class _Search:
+    """The smallest peak so far."""
+
+    def __init__(self, problem: Problem, deadline: float) -> None:
+        self.graph, self.deadline = problem.graph, deadline
+        self.work = Workload(problem.graph)
+        self.limit_bytes, _ = lower_limit(problem.graph)
+        self.best: tuple[int, ...] = ()
+        self.best_bytes = problem.budget_bytes + 1
+        self.replays = 0
+
+    def lower(self, weights: Weights) -> None:
+        """Ask for a little less, or at first for half way down; bisect from there."""
+        refused_bytes, least_step = self.limit_bytes - 1, max(1, self.best_bytes // 1000)
+        asked_bytes = max(self.limit_bytes, self.best_bytes - least_step)
+        if not self.replays:
+            asked_bytes = (self.limit_bytes + self.best_bytes) // 2
+        while time.monotonic() < self.deadline:
+            if not self._reach(asked_bytes, weights):
+                refused_bytes = asked_bytes
+            if self.best_bytes - refused_bytes <= least_step:
+                break
+            asked_bytes = (refused_bytes + self.best_bytes) // 2
+
+    def _reach(self, asked_bytes: int, weights: Weights) -> bool:
+        ops = len(self.graph.ops)
+        most_runs, circles = _MOST_RUNS * ops + 1000, CIRCLES if ops < SMALL else 1
+        replay = Replay(self.work, asked_bytes, weights, float("inf"), most_runs, self.deadline)
+        found = replay.run(circles)
+        self.replays += 1
+        if found is None:
+            return False
+        self.best = found
+        self.best_bytes = simulate(self.graph, schedule_of(self.graph, found)).peak_bytes
+        return True

@@ -29,6 +29,8 @@ _LAST_RESORT = 1e290
 _DEAD = 1e-12
 """Factor for what no later op reads; it goes first."""
 
+SMALL, CIRCLES = 150, 4
+"""On graphs with fewer than `SMALL` ops, no run that needs more `CIRCLES` was seen to end."""
 _FEW_RUNS = 30
 """Recomputations for one op that prove nothing even early in the graph."""
 

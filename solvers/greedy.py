@@ -28,7 +28,7 @@ from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status
 from memplan.solvers._lowest import lowest
-from memplan.solvers._replay import Replay, Weights, Workload, recomputed_tensors
+from memplan.solvers._replay import CIRCLES, SMALL, Replay, Weights, Workload, recomputed_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class _Portfolio:
         most_runs = (8 if patient else 3) * len(self.work.time_ns) + 1000
         sequence = Replay(
             self.work, self.problem.budget_bytes, weights, most, most_runs, self._deadline()
-        ).run()
+        ).run(CIRCLES if len(self.work.time_ns) < SMALL else None)
         if sequence is None or sequence in self.pruned:
             return False
         self.pruned.add(sequence)

@@ -69,7 +69,10 @@ class Reorder:
             if left_s <= 0 or best.status is Status.OPTIMAL or "interrupted" in best.stats:
                 break
             turn = replace(limits, time_s=left_s, seed=limits.seed + k)
-            best = self._better(graph, best, self._try(problem, most_bytes, turn))
+            found = self._try(problem, most_bytes, turn)
+            best = self._better(graph, best, found)
+            if found.stats["order_peak_bytes"] > most_bytes:
+                break
         return best
 
     def _try(self, problem: Problem, most_bytes: int, limits: Limits) -> Solution:
