@@ -170,9 +170,9 @@ class _Portfolio:
         return Standing(stage="greedy", step_ns=step_ns, best_ns=best_ns, bound_ns=step_ns)
 
     def _deadline(self) -> float:
-        """Return when the next replay has to end: after a quarter of what is left."""
+        """Return when the next replay has to end: after half of the time left, or a quarter."""
         now = time.monotonic()
-        return now + (self.deadline - now) / 4
+        return now + (self.deadline - now) / (2 if self.best_extra_ns is None else 4)
 
     @property
     def best_ns(self) -> float:
