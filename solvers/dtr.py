@@ -1,8 +1,8 @@
 """Dynamic tensor rematerialization: evict what is cheap, large and stale.
 
-Source: Kirisame et al., "Dynamic Tensor Rematerialization" (ICLR 2021), section 4.1 for the score
-    h(t) = (c0(t) + sum of c0 over e*(t)) / (m(t) s(t)), appendix C for its variants and the
-    policies of deallocation, appendix D.1 for storages.
+Source: Kirisame et al., "Dynamic Tensor Rematerialization" (ICLR 2021): the score
+    h(t) = (c0(t) + sum of c0 over e*(t)) / (m(t) s(t)), its variants, the policies of
+    deallocation, and storages in place of tensors.
 Deviations: The run is simulated on the captured order with the profile's times, and its trace is
     the schedule, so that nothing is left to decide while the step runs. The first score that
     leads through is not improved upon. Outputs that are still there are dropped before their op
