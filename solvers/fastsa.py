@@ -4,10 +4,10 @@ Source: FastSA (NeurIPS 2023): ops in a vector of slots, moves that add, remove 
     objective max(budget, peak) x time, annealed from a thousandth of its first value down by
     four decades.
 Deviations: Bytes in use are a vector and its maximum, not a segment tree; ops are not grouped
-    first; the number of moves grows with the graph and is far below the paper's 20 million, as this is
-    Python. Half of the additions go right before a reader. First runs of random draws, of ops
-    with side effects and of those that make something pinned stay where they are. The best
-    sequence is pruned at the end.
+    first; the number of moves grows with the graph and is far below the paper's 20 million, as
+    this is Python. Half of the additions go right before a reader. First runs of random draws,
+    of ops with side effects and of those that make something pinned stay where they are. The
+    best sequence is pruned at the end.
 Exact?: No. It may reorder, so it can beat every schedule of the captured order; OPTIMAL only where
     nothing is recomputed.
 Complexity: O(log readers + lifetimes + slots) a move, the last two vectorised.
