@@ -5,10 +5,11 @@ Source: Wang, Ye, Zhao, Wu, Li, Song, Xu, Kraska, "SuperNeurons: Dynamic GPU Mem
     are checkpoints; a segment between two of them is recomputed once and kept (speed-centric)
     where that fits l_peak, the largest need of a single layer, else for each use anew
     (memory-centric).
-Deviations: Heavy are convolutions, matrix products and attention by their target; in graphs without
-    targets, ops whose time is above the mean. What has to run again is found by dependency, not
-    by layer. Without the tensor cache and the offload of checkpoints, so it fits or it does not.
-    All three modes are tried: as published, all speed-centric and all memory-centric.
+Deviations: Heavy are convolutions, matrix products and attention by their target; in graphs
+    without targets, ops whose time is above the mean. What has to run again is found by
+    dependency, not by layer. Without the tensor cache and the offload of checkpoints, so it fits
+    or it does not. All three modes are tried: as published, all speed-centric and all
+    memory-centric.
 Exact?: No. It does not look at the budget; OPTIMAL only where nothing is recomputed.
 Complexity: O(ops + reads + runs) a mode.
 """
