@@ -1,7 +1,7 @@
 """The dynamic program for heterogeneous chains, over the bytes that are left.
 
 Source: Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, "Optimal checkpointing for heterogeneous
-chains: how to train deep neural networks with limited memory" (2019), section 4.2.
+chains: how to train deep neural networks with limited memory" (2019).
 
 A segment (s, t) has the input of stage s on the device and has to run the windows of t, t - 1,
 .., s. With m bytes left beside that input it either

@@ -123,6 +123,15 @@ class OnlineRun(ABC):
         """Return what is made from `t`, if `up`, else what `t` is made from."""
         return self.made_from[t] if up else self.inputs[self.producer[t]]
 
+    def make_room(self, op: int, need_bytes: int, again: bool) -> bool:
+        """Evict until `op` can run, whose outputs and workspace take `need_bytes`."""
+        while self.bytes_now + need_bytes > self.budget_bytes:
+            t = self.choose(need_bytes)
+            if t < 0:
+                return False
+            self.evict(t)
+        return True
+
     def cost_ns(self, t: int) -> int:
         """Return the time of the op that makes `t`."""
         return self.graph.ops[self.producer[t]].time_ns
@@ -161,11 +170,8 @@ class OnlineRun(ABC):
             for t in self.outputs[op]:
                 if self.resident[t]:
                     self._drop(t)
-        while self.bytes_now + need_bytes > self.budget_bytes:
-            t = self.choose(need_bytes)
-            if t < 0:
-                return False
-            self.evict(t)
+        if not self.make_room(op, need_bytes, again):
+            return False
         self.steps.append(Compute(op))
         self.runs += 1
         self.clock_ns += self.graph.ops[op].time_ns
@@ -220,3 +226,7 @@ class OnlineRun(ABC):
         self.resident[t] = False
         del self.there[t]
         self.bytes_now -= self.sizes[t]
+        self.on_drop(t)
+
+    def on_drop(self, t: int) -> None:  # noqa: B027  most runs have no addresses to free
+        """Note that the memory of `t` is free, for whatever reason."""

@@ -1,8 +1,8 @@
 """Dynamic tensor rematerialization: evict what is cheap, large and stale.
 
-Source: Kirisame et al., "Dynamic Tensor Rematerialization" (ICLR 2021), section 4.1 for the score
-    h(t) = (c0(t) + sum of c0 over e*(t)) / (m(t) s(t)), appendix C for its variants and the
-    policies of deallocation, appendix D.1 for storages.
+Source: Kirisame et al., "Dynamic Tensor Rematerialization" (ICLR 2021): the score
+    h(t) = (c0(t) + sum of c0 over e*(t)) / (m(t) s(t)), its variants, the policies of
+    deallocation, and storages in place of tensors.
 Deviations: The run is simulated on the captured order with the profile's times, and its trace is
     the schedule, so that nothing is left to decide while the step runs. The first score that
     leads through is not improved upon. Outputs that are still there are dropped before their op
@@ -15,7 +15,6 @@ Complexity: O(evictions x tensors on the device), for `dtr` and `msps` times the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,6 +22,7 @@ from memplan.errors import UsageError
 from memplan.planner.limits import below_limit
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.solver import Solution
+from memplan.solvers._evicted_sets import EvictedSets
 from memplan.solvers._online import Dealloc, OnlineRun
 from memplan.solvers._online_answer import online_answer
 
@@ -118,45 +118,3 @@ class _DtrRun(OnlineRun):
                         stack.append(u)
                         total_ns += self.cost_ns(u)
         return total_ns
-
-
-class EvictedSets:
-    """Sets of evicted tensors that depend on one another, with the time of each set.
-
-    A tensor that is made again takes its own time out of its set; sets are never split.
-    """
-
-    def __init__(self, run: OnlineRun) -> None:
-        self.run = run
-        self.node: dict[int, int] = {}
-        """For each evicted tensor its node."""
-        self.parent: list[int] = []
-        self.total_ns: list[int] = []
-
-    def add(self, t: int) -> None:
-        """Note that `t` is evicted."""
-        node = self.node[t] = len(self.parent)
-        self.parent.append(node)
-        self.total_ns.append(self.run.cost_ns(t))
-        for root in self._roots(t):
-            self.parent[root] = node
-            self.total_ns[node] += self.total_ns[root]
-
-    def remove(self, t: int) -> None:
-        """Note that `t` is there again."""
-        if t in self.node:
-            self.total_ns[self._find(self.node.pop(t))] -= self.run.cost_ns(t)
-
-    def neighbour_cost_ns(self, t: int) -> int:
-        """Return the time of all sets that `t` would join."""
-        return sum(self.total_ns[root] for root in self._roots(t))
-
-    def _roots(self, t: int) -> Iterable[int]:
-        near = (*self.run.neighbours(t, False), *self.run.neighbours(t, True))
-        return {self._find(self.node[u]): None for u in near if u in self.node and u != t}
-
-    def _find(self, node: int) -> int:
-        while self.parent[node] != node:
-            self.parent[node] = self.parent[self.parent[node]]
-            node = self.parent[node]
-        return node

@@ -1,6 +1,6 @@
 """Binomial checkpointing: the fewest forward steps for a number of checkpoints.
 
-Source: Griewank and Walther, "Algorithm 799: revolve" (ACM TOMS 26(1), 2000), theorem 6.1: l steps
+Source: Griewank and Walther, "Algorithm 799: revolve" (ACM TOMS 26(1), 2000): l steps
     with c checkpoints, the start among them, take r l - beta(c + 1, r - 1) forward steps, where
     beta(c, r) = (c + r)! / (c! r!) and r is the least with l <= beta(c, r).
 Deviations: The graph is contracted to a chain first (`_chain`); stages count as equal, whatever
@@ -72,7 +72,7 @@ class Revolve:
 def forward_steps(steps: int, checkpoints: int) -> int:
     """Return the fewest forward steps to run `steps` of a chain backwards.
 
-    Theorem 6.1; `checkpoints` counts the start.
+    `checkpoints` counts the start.
 
     >>> forward_steps(4, 2), forward_steps(10, 3)
     (4, 15)

@@ -1,8 +1,8 @@
 """The best plan for a chain of unequal stages: keep a stage whole, its input, or nothing.
 
 Source: Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, "Optimal checkpointing for heterogeneous
-    chains: how to train deep neural networks with limited memory" (2019), theorem 1 and section
-    4.2; bytes in 500 slots as in its implementation (section 5.1).
+    chains: how to train deep neural networks with limited memory" (2019); bytes in 500 slots
+    as in its implementation.
 Deviations: The graph is contracted to a chain first (`_chain`). A stage that runs again runs only
     those ops that its output, or what its window reads, depends on. Peaks of stages and windows
     are measured by replaying them, gradients included, so that no estimate of them is needed.
