@@ -97,6 +97,30 @@ def gaps_of(graph: Graph, sequence: Sequence[int]) -> list[Move]:
     return found
 
 
+def moves_in(graph: Graph, schedule: Schedule) -> list[Move]:
+    """Return the moves that `schedule` makes, in terms of the steps of its sequence."""
+    last: dict[int, int] = {}
+    tier_of: dict[int, int] = {}
+    back: dict[int, int] = {}
+    """For each tensor that was read back and not used since, where it was used before."""
+    moves: list[Move] = []
+    j = 0
+    for step in schedule:
+        if isinstance(step, SwapOut):
+            tier_of[step.tensor] = step.tier
+        elif isinstance(step, Prefetch):
+            back[step.tensor] = last[step.tensor]
+        elif isinstance(step, Compute):
+            op = graph.ops[step.op]
+            for t in op.inputs:
+                if t in back and back[t] < j - 1:
+                    moves.append(Move(tensor=t, out=back[t], back=j, tier=tier_of[t]))
+                back.pop(t, None)
+            last.update(dict.fromkeys((*op.inputs, *op.outputs), j))
+            j += 1
+    return moves
+
+
 def place(
     problem: Problem,
     sequence: Sequence[int],

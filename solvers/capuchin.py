@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from memplan.planner.checkpoints import forward_end
 from memplan.planner.moves import Move
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.solver import Solution
@@ -65,7 +66,7 @@ class Capuchin:
         gaps = saved_gaps(graph)
         size = {gap.tensor: graph.tensors[gap.tensor].nbytes for gap in gaps}
         begins = begins_ns(graph)
-        lane_left_ns = begins[graph.boundary]
+        lane_left_ns = begins[forward_end(graph)]
         free_ns = {gap: _free_ns(problem, begins, gap) for gap in gaps}
         moved: set[int] = set()
         made: set[int] = set()
@@ -91,7 +92,11 @@ class Capuchin:
                 break
             t = gap.tensor
             lane_ns = max(0, -free_ns[gap], tier.write_ns(size[t]) - lane_left_ns)
-            (made if again_ns(gap) < lane_ns else moved).add(t)
+            if again_ns(gap) < lane_ns:
+                made.add(t)
+            else:
+                moved.add(t)
+                lane_left_ns -= tier.write_ns(size[t])
             need -= size[t]
         return frozenset(moved), frozenset(made)
 

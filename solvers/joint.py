@@ -18,26 +18,26 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from memplan.graph_capture.graph import Op
-from memplan.planner.moves import Move, Timing, place
+from memplan.planner.moves import Move, Timing, moves_in, place
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.prune import Lives
-from memplan.planner.schedule import Prefetch, Schedule
+from memplan.planner.schedule import Prefetch, Schedule, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, load_solver
 from memplan.planner.verify import is_valid
-from memplan.solvers._replay import Weights
+from memplan.solvers._replay import Weights, Workload, recomputed_tensors
 from memplan.solvers._swap_replay import SwapReplay, SwapWorkload, split, without_steps
-from memplan.solvers._swap_rules import saved_gaps, solution_of, without_swap
+from memplan.solvers._swap_rules import kept_but, saved_gaps, solution_of, without_swap
 
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """Swap policies and recomputation alone to begin with, then replays that mix both.
+    """Swap policies and recomputation alone, then replays that mix them, and exchanges.
 
     Attributes:
         starts: Solvers whose schedules are looked at first.
-        replays: How many replays; None for as many as fit into the time.
-        patience: Stop after so many replays without a better schedule.
+        replays: How many replays and exchanges; None for as many as fit into the time.
+        patience: Stop after so many of them without a better schedule.
         near: A schedule within this share of the step's own time is good enough.
     """
 
@@ -46,9 +46,12 @@ class Joint:
     source: ClassVar[str] = "replays that recompute or move what they let go, at a price a byte"
     may: ClassVar[tuple[str, ...]] = ("keep", "recompute", "swap")
 
-    starts: tuple[str, ...] = ("lms", "flashneuron", "capuchin", "lohan", "greedy")
+    starts: tuple[str, ...] = (
+        *("lms", "flashneuron", "capuchin", "lohan", "halo", "modnn", "deepum", "layrub"),
+        *("tsplit", "superneurons", "vdnn-dyn", "oc-dnn", "swap-belady", "greedy"),
+    )
     replays: int | None = None
-    patience: int = 120
+    patience: int = 200
     near: float = 0.0002
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
@@ -76,7 +79,12 @@ class Joint:
         while time.monotonic() < search.deadline and search.best_ns > good_ns:
             if done == self.replays or search.since_best > self.patience:
                 break
-            search.replay(done)
+            if done % 3 == 0 and done < 3 * len(_FACTORS):
+                search.replay(done // 3)
+            elif done % 9 == 0:
+                search.replay(len(_FACTORS))
+            else:
+                search.exchange()
             done += 1
         search.stats["replays"] = done
 
@@ -103,11 +111,23 @@ class _Search:
         answer = load_solver(name).solve(self.problem, share)
         if answer.schedule is not None:
             self._look_at(answer.schedule, name)
+            self._polish(answer.schedule)
         elif not self.reason:
             self.reason = f"{name}: {answer.reason}"
 
+    def _polish(self, schedule: Schedule) -> None:
+        """Look at a schedule once more, without the recomputations that it does not need."""
+        sequence = sequence_of(schedule)
+        if len(sequence) == len(self.problem.graph.ops):
+            return
+        moves = moves_in(self.problem.graph, schedule)
+        room_bytes = self.problem.budget_bytes - self.problem.tiers[0].buffer_bytes
+        placed = place(self.problem, *self._pruned(sequence, moves, room_bytes))
+        if placed.schedule is not None:
+            self._look_at(placed.schedule, "polished")
+
     def replay(self, k: int) -> None:
-        """Try once more; `k` counts the tries."""
+        """Let a replay choose; `k` counts the first ones, with given prices."""
         self.since_best += 1
         factor = _FACTORS[k] if k < len(_FACTORS) else self.rng.lognormvariate(0.0, 1.5)
         prices_ns = self._prices(factor, noisy=k >= len(_FACTORS))
@@ -126,6 +146,31 @@ class _Search:
             if placed.schedule is not None:
                 self._look_at(placed.schedule, "replays")
                 return
+
+    def exchange(self) -> None:
+        """Change for a few tensors what the best schedule does with them."""
+        self.since_best += 1
+        if self.best is None or not self.saved:
+            return
+        graph, rng = self.problem.graph, self.rng
+        sequence = sequence_of(self.best)
+        made = set(recomputed_tensors(Workload(graph), sequence))
+        moved = set(self.best_moved)
+        for _ in range(rng.choice((1, 1, 2, 3, 5))):
+            t = rng.choice(self.saved)
+            one, other = (made, moved) if t in made else (moved, made)
+            if t in one:
+                one.remove(t)
+                if rng.random() < 0.7:
+                    other.add(t)
+            else:
+                (made if rng.random() < 0.5 else moved).add(t)
+        made = {t for t in made if _again_ns(graph.ops, graph.producer[t]) < float("inf")}
+        tried = kept_but(graph, frozenset(made), frozenset(moved))
+        room_bytes = self.problem.budget_bytes - self.problem.tiers[0].buffer_bytes
+        placed = place(self.problem, *self._pruned(*tried, room_bytes))
+        if placed.schedule is not None:
+            self._look_at(placed.schedule, "exchanges")
 
     def _look_at(self, schedule: Schedule, found_by: str) -> None:
         if not is_valid(self.problem, schedule):

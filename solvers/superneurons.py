@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from memplan.planner.checkpoints import forward_end
 from memplan.planner.moves import Timing
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.solver import Solution
@@ -38,7 +39,7 @@ class Superneurons:
         graph, heavy = problem.graph, heavy_ops(problem.graph)
         light = frozenset(
             t
-            for i, op in enumerate(graph.ops[: graph.boundary])
+            for i, op in enumerate(graph.ops[: forward_end(graph)])
             if i not in heavy and op.recomputable
             for t in op.outputs
         )

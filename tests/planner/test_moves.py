@@ -6,7 +6,7 @@ import pytest
 
 from memplan.graph_capture.graph import Graph
 from memplan.planner.extents import ALIGNMENT_BYTES, Extents, planned_bytes
-from memplan.planner.moves import Move, Timing, gaps_of, place
+from memplan.planner.moves import Move, Timing, gaps_of, moves_in, place
 from memplan.planner.plan import Plan
 from memplan.planner.problem import Problem
 from memplan.planner.schedule import Compute, Prefetch, SwapOut, Wait, schedule_of, with_drops
@@ -139,3 +139,10 @@ def test_a_plan_with_moves_is_read_back_as_it_was() -> None:
     assert sum(plan.bytes_at_peak.values()) == plan.planned_peak_bytes
     summary = plan.summary()
     assert (summary["swapped_bytes"], summary["stall_ns"]) == (100, plan.timeline.stall_ns)
+
+
+def test_the_moves_of_a_schedule_are_found_again() -> None:
+    schedule = place(problem(104), range(6), [BIG_AWAY]).schedule
+    assert schedule is not None
+    assert moves_in(hourglass(), schedule) == [BIG_AWAY]
+    assert moves_in(hourglass(), schedule_of(hourglass(), range(6))) == []
