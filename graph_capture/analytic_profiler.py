@@ -33,8 +33,21 @@ _EFFICIENCY = {
     "bandwidth": 0.75,
 }
 
+# What follows for CPUs was fitted to the processor time of torch 2.13's kernels on one core of a
+# server with AVX-512, by `python -m benchmarks.profiler_accuracy --cpu-time`.
+_CPU_EFFICIENCY = {"convolution": 0.6, "bandwidth": 1.0}
 # A CPU draws its random numbers on one core, one after the other.
 _CPU_DRAW_NS = 10
+# So does it compare what is in a pooling window.
+_CPU_POOL_NS = 4
+# What fits into the last cache and was just written is read from there.
+_CPU_CACHE_BYTES = 8 * 2**20
+_CPU_CACHE_GAIN = 4
+# Larger blocks come from the kernel, and every page of them is cleared at its first touch.
+_CPU_FRESH_BYTES = 32 * 2**20
+_CPU_FRESH_NS_PER_BYTE = 0.5
+# Convolutions work on blocks of this many input channels; with fewer, part of a block is idle.
+_CPU_CHANNELS = 16
 
 # Arithmetic of one element where it is more than a handful of additions, by the words of the
 # operation's name (`_log_softmax_backward_data` has four).
@@ -49,7 +62,17 @@ _FEW_FLOPS = 2
 # Losses that torch's CPU kernels reduce to a scalar which stays in the buffer of all elements.
 _RETURN_THEIR_BUFFER = ("binary_cross_entropy", "mse_loss", "smooth_l1_loss", "soft_margin_loss")
 
-_LOOKUPS = ("embedding", "gather", "index", "index_select", "_unsafe_index", "take")
+_LOOKUPS = (
+    "embedding",
+    "gather",
+    "index",
+    "index_select",
+    "_unsafe_index",
+    "take",
+    "nll_loss_forward",
+)
+# They fill what they return and read next to nothing.
+_FILLS = ("nll_loss_backward", "nll_loss2d_backward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +99,17 @@ class AnalyticProfiler:
         return [costs[call.key] for call in calls]
 
     def _time_ns(self, call: OpCall) -> int:
-        shares = _EFFICIENCY | dict(self.device.efficiency)
+        on_cpu = self.device.torch_type == "cpu"
+        own = _CPU_EFFICIENCY if on_cpu else {}
+        shares = _EFFICIENCY | own | dict(self.device.efficiency)
         flops, kind = _arithmetic(call)
         arithmetic_s = flops / (self._flops_per_s(call) * shares[kind])
         traffic_s = traffic_bytes(call) / (self.device.bandwidth_bytes_per_s * shares["bandwidth"])
-        draws_ns = _CPU_DRAW_NS * _draws(call) if self.device.torch_type == "cpu" else 0
-        work_ns = round(max(arithmetic_s, traffic_s) * 1e9)
-        return max(work_ns, draws_ns, self.device.launch_ns)
+        if on_cpu:
+            work_ns = _cpu_work_ns(call, arithmetic_s * 1e9, traffic_s * 1e9)
+        else:
+            work_ns = max(arithmetic_s, traffic_s) * 1e9
+        return max(round(work_ns), self.device.launch_ns)
 
     def _retained_bytes(self, call: OpCall) -> int:
         if self.device.torch_type != "cpu" or _packet_name(call) not in _RETURN_THEIR_BUFFER:
@@ -106,6 +133,8 @@ def traffic_bytes(call: OpCall) -> int:
     if _packet_name(call) in _LOOKUPS:
         indices = sum(s.touched_bytes for s in call.inputs if not s.dtype.is_floating_point)
         return 2 * written + indices
+    if _packet_name(call) in _FILLS:
+        return written
     read = sum(spec.touched_bytes for spec in call.inputs)
     # What an in-place operation writes is among its inputs.
     return read if _is_in_place(call) else read + written
@@ -145,6 +174,32 @@ def _arithmetic(call: OpCall) -> tuple[int, str]:
     sizes = [math.prod(spec.shape) for spec in (*call.inputs, *call.outputs)]
     each = max(_FLOPS_PER_ELEMENT.get(word, _FEW_FLOPS) for word in name.split("_"))
     return max(sizes, default=0) * each, "pointwise"
+
+
+def _cpu_work_ns(call: OpCall, arithmetic_ns: float, traffic_ns: float) -> float:
+    """Return the time on a CPU, given what its arithmetic and its memory alone would take."""
+    nbytes = traffic_bytes(call)
+    if nbytes <= _CPU_CACHE_BYTES:
+        traffic_ns /= _CPU_CACHE_GAIN
+    written = [spec.touched_bytes for spec in call.outputs]
+    fresh_bytes = 0 if _is_view(call) else sum(n for n in written if n > _CPU_FRESH_BYTES)
+    name = _packet_name(call)
+    if "conv" in name:
+        channels = min(
+            (s.shape[1] for s in call.inputs if len(s.shape) > 2), default=_CPU_CHANNELS
+        )
+        arithmetic_ns *= max(1.0, _CPU_CHANNELS / max(1, channels)) if flops_of(call) else 1.0
+    draws_ns = max(_CPU_DRAW_NS * _draws(call), _CPU_POOL_NS * _window_elements(call))
+    work_ns = max(arithmetic_ns, traffic_ns, draws_ns)
+    return work_ns + _CPU_FRESH_NS_PER_BYTE * fresh_bytes
+
+
+def _window_elements(call: OpCall) -> int:
+    """Return how many elements all windows of a maximum pooling hold; 0 for other calls."""
+    if not _packet_name(call).startswith("max_pool") or "backward" in _packet_name(call):
+        return 0
+    window = call.args[1] if isinstance(call.args[1], tuple) else (call.args[1],) * 2
+    return math.prod(call.outputs[0].shape) * math.prod(window) if call.outputs else 0
 
 
 def _draws(call: OpCall) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
@@ -18,7 +19,7 @@ from memplan.graph_capture.device_files import parse_devices, read_devices
 _CPU_FLOPS_PER_CYCLE = {"avx512f": 64, "avx2": 32, "asimd": 16}
 _CPU_LEAST_FLOPS_PER_CYCLE = 8
 _CPU_CLOCK_HZ = 2_500_000_000
-_CPU_CORE_BANDWIDTH_BYTES_PER_S = 8_000_000_000
+_CPU_CORE_BANDWIDTH_BYTES_PER_S = 16_000_000_000
 _CPU_LAUNCH_NS = 2_000
 # Resident memory of Python with torch's CPU build imported; measured with torch 2.13.
 _CPU_OVERHEAD_BYTES = 220 * 2**20
@@ -66,7 +67,9 @@ def known_devices() -> dict[str, Device]:
     Raises:
         UsageError: The user's file cannot be used.
     """
-    built_in = {"cpu": _this_cpu()} | {name: _accelerators()[name] for name in device_names()[1:]}
+    built_in = {"cpu": _this_cpu(_threads())} | {
+        name: _accelerators()[name] for name in device_names()[1:]
+    }
     own = users_file()
     return built_in | (_read_own(own) if own.exists() else {})
 
@@ -107,10 +110,8 @@ def _accelerators() -> dict[str, Device]:
 
 
 @cache
-def _this_cpu() -> Device:
-    """Describe this machine from what the kernel says; nothing is measured."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    cores = cores or 1
+def _this_cpu(cores: int) -> Device:
+    """Describe `cores` of this machine from what the kernel says; nothing is measured."""
     float32 = cores * _CPU_CLOCK_HZ * _flops_per_cycle()
     # Half-precision kernels of a CPU convert to float32 and back, unless it has units of its own.
     flops = (("float64", float32 // 2), ("float32", float32), ("bfloat16", float32))
@@ -124,6 +125,15 @@ def _this_cpu() -> Device:
         overhead_bytes=_CPU_OVERHEAD_BYTES,
         source="this machine, from its number of cores and what they can do; nothing is measured",
     )
+
+
+def _threads() -> int:
+    """Return how many cores torch's kernels use; torch itself is asked only if it is there."""
+    if (torch := sys.modules.get("torch")) is not None and hasattr(torch, "get_num_threads"):
+        return int(torch.get_num_threads())
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cores or 1, int(limit)) if limit.isdecimal() and int(limit) else cores or 1
 
 
 def _flops_per_cycle() -> int:

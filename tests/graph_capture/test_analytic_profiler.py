@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -145,6 +147,47 @@ def test_costs_keep_the_order_of_calls_and_progress_counts_distinct_ones() -> No
     assert costs[0] == costs[2]
     assert costs[1].time_ns > costs[0].time_ns
     assert seen == [(1, 2), (2, 2)]
+
+
+CPU = replace(UNIT, torch_type="cpu")
+
+
+FAST_CPU = replace(CPU, flops_per_s=(("float32", 10**12),))
+
+
+def price_on_cpu(call: OpCall, device: Device = CPU) -> int:
+    return AnalyticProfiler(device).profile([call])[0].time_ns
+
+
+def test_a_device_may_bring_its_own_efficiency() -> None:
+    call = OpCall(ATEN.mm.default, (spec(100, 100), spec(100, 100)), (), (spec(100, 100),))
+    device = replace(UNIT, efficiency=(("matmul", 1.0),))
+    assert AnalyticProfiler(device).profile([call])[0] == OpCost(2_000_000)
+
+
+def test_on_a_cpu_the_cache_helps_small_sums_and_fresh_pages_cost_large_ones() -> None:
+    small, middle, large = (spec(2**n) for n in (16, 22, 24))
+    add = ATEN.add.Tensor
+    calls = [OpCall(add, (x, x), (), (x,)) for x in (small, middle, large)]
+    times_ns = [price_on_cpu(call, FAST_CPU) for call in calls]
+    # 12 bytes an element move, in cache four times as fast; 64 MiB are fresh from the kernel.
+    assert times_ns == [12 * 2**16 // 4, 12 * 2**22, 12 * 2**24 + 2 * 2**24]
+
+
+def test_on_a_cpu_three_channels_idle_most_of_a_block() -> None:
+    def convolution(channels: int) -> int:
+        x, weight, y = spec(2, channels, 10, 10), spec(8, channels, 3, 3), spec(2, 8, 8, 8)
+        args = (x, weight, None, *CONV_SETTINGS)
+        return price_on_cpu(OpCall(ATEN.convolution.default, args, (), (y,)))
+
+    assert convolution(4) == convolution(8) == convolution(16)
+    assert convolution(32) == pytest.approx(2 * convolution(16), abs=1)
+
+
+def test_on_a_cpu_windows_of_a_pooling_are_compared_one_by_one() -> None:
+    x, y, indices = spec(1, 2, 8, 8), spec(1, 2, 4, 4), spec(1, 2, 4, 4, dtype=torch.int64)
+    pool = OpCall(ATEN.max_pool2d_with_indices.default, (x, (2, 2), (2, 2)), (), (y, indices))
+    assert price_on_cpu(pool) == 4 * 2 * 16 * 4
 
 
 @pytest.fixture(scope="module")
