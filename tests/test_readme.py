@@ -43,7 +43,7 @@ def test_the_python_example_runs() -> None:
 
 def test_every_command_and_file_that_is_named_is_there() -> None:
     commands = set(re.findall(r"^    memplan (\w+)", README, re.MULTILINE))
-    assert commands == {"compile", "show", "check", "solvers"}
+    assert {"compile", "show", "check", "solvers"} <= commands
     assert commands <= set(app.commands)
     modules = set(re.findall(r"python -m (benchmarks\.\w+)", README))
     assert "benchmarks.verify_examples" in modules
