@@ -7,7 +7,10 @@ may be any numbers (weak duality), so that tolerances and an early stop cannot m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -217,8 +220,34 @@ def _bounds(values: Sequence[float], highspy: Any) -> _Vector:
 def _run(highs: Any, highspy: Any) -> Any:
     """Run HiGHS such that Ctrl-C ends it; return the status of the model."""
     highs.HandleKeyboardInterrupt = True
-    highs.solve()
+    with _ending_on_interrupt(highs):
+        highs.solve()
     status = highs.getModelStatus()
     if status == highspy.HighsModelStatus.kInterrupt:
         raise KeyboardInterrupt
     return status
+
+
+@contextmanager
+def _ending_on_interrupt(highs: Any) -> Iterator[None]:
+    """Cancel the solver on Ctrl-C, and raise KeyboardInterrupt only when it has ended.
+
+    An exception in the middle of highspy would leave its thread behind, which then aborts the
+    process at its end. Only the main thread may do this; in others Ctrl-C does not arrive.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    stopped: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        stopped.append(number)
+        highs.cancelSolve()
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+    if stopped:
+        raise KeyboardInterrupt

@@ -21,7 +21,7 @@ from memplan.solvers.exhaustive import Exhaustive
 from tests.graphs import _random_graph, random_graphs, tight_problems
 
 QUICK = Limits(time_s=10)
-IN_ORDER = sorted(set(solver_entry_points()) - {"auto", "reorder", "exhaustive"})
+IN_ORDER = sorted(set(solver_entry_points()) - {"auto", "reorder", "exhaustive", "fastsa"})
 
 
 @st.composite
