@@ -30,7 +30,8 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def modules_in_checkout() -> set[str]:
     """Module files under the names that a user imports them by."""
-    own = {f"memplan/{path.name}" for path in (ROOT / "memplan").glob("*.py")}
+    own = {str(path.relative_to(ROOT)) for path in (ROOT / "memplan").glob("*.py")}
+    own |= {str(path.relative_to(ROOT)) for path in (ROOT / "memplan" / "commands").glob("*.py")}
     for package in LINKED:
         for path in (ROOT / package).rglob("*.py"):
             own.add(f"memplan/{path.relative_to(ROOT)}")
