@@ -213,7 +213,7 @@ def moved(
         if rng.random() < 0.5:
             at = min(count - 1, max(0, int(live.argmax()) + rng.randrange(-8, 9)))
         op = sequence[at]
-        first, last = _room(rules, op, place)
+        first, last = room_of(rules, op, place)
         to = rng.randint(first, last)
         if to == at:
             continue
@@ -236,7 +236,7 @@ def moved(
     return tuple(sequence)
 
 
-def _room(rules: Rules, op: int, place: _Vector) -> tuple[int, int]:
+def room_of(rules: Rules, op: int, place: _Vector) -> tuple[int, int]:
     """Return the first and last place at which `op` may run, the others where they are."""
     phase = (0, rules.forward - 1) if rules.is_forward[op] else (rules.forward, len(place) - 1)
     first = max((int(place[j]) + 1 for j in rules.before[op]), default=0)

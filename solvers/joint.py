@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from memplan.graph_capture.graph import Op
@@ -39,6 +39,7 @@ class Joint:
         replays: How many replays and exchanges; None for as many as fit into the time.
         patience: Stop after so many of them without a better schedule.
         near: A schedule within this share of the step's own time is good enough.
+        start: A schedule to begin with.
     """
 
     name: ClassVar[str] = "joint"
@@ -48,11 +49,14 @@ class Joint:
 
     starts: tuple[str, ...] = (
         *("lms", "flashneuron", "capuchin", "lohan", "halo", "modnn", "deepum", "layrub"),
-        *("tsplit", "superneurons", "vdnn-dyn", "oc-dnn", "swap-belady", "greedy"),
+        *("tsplit", "superneurons", "vdnn-dyn", "oc-dnn", "swap-belady", "save-on-cpu"),
+        *("swap-lru", "vdnn-all", "vdnn-conv", "unified-memory", "dymem", "torchtitan"),
+        *("swapadvisor", "greedy", "auto"),
     )
     replays: int | None = None
     patience: int = 200
     near: float = 0.0002
+    start: Schedule | None = field(default=None, repr=False)
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the fastest schedule found; on Ctrl-C, of those so far if there is one."""
@@ -71,6 +75,8 @@ class Joint:
 
     def _search(self, search: _Search, limits: Limits) -> None:
         good_ns = int(search.problem.graph.time_ns * (1 + self.near))
+        if self.start is not None:
+            search.offer(self.start, "start")
         for name in self.starts:
             if search.best_ns <= good_ns:
                 return
@@ -108,9 +114,13 @@ class _Search:
         """Look at the schedule of another solver."""
         left_s = max(0.0, self.deadline - time.monotonic())
         share = Limits(time_s=min(left_s, 0.3 * limits.time_s), seed=limits.seed)
-        answer = load_solver(name).solve(self.problem, share)
+        problem = self.problem
+        if name in _RECOMPUTING:
+            # With a tier, `auto` would ask this solver.
+            problem = replace(problem, tiers=())
+        answer = load_solver(name).solve(problem, share)
         if answer.schedule is not None:
-            self._look_at(answer.schedule, name)
+            self.offer(answer.schedule, name)
             self._polish(answer.schedule)
         elif not self.reason:
             self.reason = f"{name}: {answer.reason}"
@@ -124,7 +134,7 @@ class _Search:
         room_bytes = self.problem.budget_bytes - self.problem.tiers[0].buffer_bytes
         placed = place(self.problem, *self._pruned(sequence, moves, room_bytes))
         if placed.schedule is not None:
-            self._look_at(placed.schedule, "polished")
+            self.offer(placed.schedule, "polished")
 
     def replay(self, k: int) -> None:
         """Let a replay choose; `k` counts the first ones, with given prices."""
@@ -144,7 +154,7 @@ class _Search:
             tried = self._pruned(sequence, moves, budget_bytes) if pruned else (sequence, moves)
             placed = place(self.problem, *tried, Timing(lead=self.rng.choice((1.0, 1.2))))
             if placed.schedule is not None:
-                self._look_at(placed.schedule, "replays")
+                self.offer(placed.schedule, "replays")
                 return
 
     def exchange(self) -> None:
@@ -170,9 +180,9 @@ class _Search:
         room_bytes = self.problem.budget_bytes - self.problem.tiers[0].buffer_bytes
         placed = place(self.problem, *self._pruned(*tried, room_bytes))
         if placed.schedule is not None:
-            self._look_at(placed.schedule, "exchanges")
+            self.offer(placed.schedule, "exchanges")
 
-    def _look_at(self, schedule: Schedule, found_by: str) -> None:
+    def offer(self, schedule: Schedule, found_by: str) -> None:
         if not is_valid(self.problem, schedule):
             return
         time_ns = simulate(self.problem.graph, schedule, self.problem.tiers).time_ns
@@ -232,6 +242,9 @@ def _again_ns(ops: Sequence[Op], source: int | None) -> float:
     # Its inputs may be gone as well, so that more has to run than the op itself.
     return _CHAIN * (ops[source].time_ns + 1)
 
+
+_RECOMPUTING = ("greedy", "auto")
+"""Starts that are asked for a schedule without moves."""
 
 _CHAIN = 3.0
 """How many ops one recomputation is taken for when it is compared with a move."""
