@@ -96,7 +96,7 @@ def compile(
         limits=Limits(time_s=time_limit, watch=watch),
         swapping=swapping,
     )
-    module = OptimizedModule(model, loss, Backend(planner, swapping.places()))
+    module = OptimizedModule(model, loss, Backend(planner, swapping.places(_device_of(model))))
     module.plan_for(*_as_args(args), **(kwargs or {}))
     return module
 
@@ -226,7 +226,7 @@ def load(
     """
     saved = Plan.load(Path(folder) / PLAN_FILE)
     _check_parameters(saved.graph, model)
-    places = SwapSettings.read(folder=swap_dir).places()
+    places = SwapSettings.read(folder=swap_dir).places(_device_of(model))
     return OptimizedModule(model, loss, Backend(TheOnePlan(saved), places))
 
 
@@ -249,6 +249,11 @@ def _at_joint_graph(
     if not made:
         raise CaptureError(NO_BACKWARD)
     return made[-1]
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    tensors = (*model.parameters(), *model.buffers())
+    return tensors[0].device if tensors else torch.device("cpu")
 
 
 def _as_args(args: Sequence[Any] | torch.Tensor) -> tuple[Any, ...]:
