@@ -311,6 +311,7 @@ def _provenance(
 ) -> Mapping[str, str]:
     """Return where the plan comes from; keys in the order of the alphabet."""
     known = {
+        "gap": str(limits.gap),
         "graph_sha256": hashlib.sha256(graph.to_json().encode()).hexdigest(),
         "memplan": version("memplan"),
         "seed": str(limits.seed),
