@@ -25,6 +25,7 @@ Terms = Iterable[tuple[int, float]]
 """(column, coefficient) pairs; a column may appear more than once."""
 _Vector = numpy.typing.NDArray[numpy.float64]
 _LEAST_SLACK = 1e-6
+_LEAST_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +184,8 @@ class LinearProgram:
         with no_stdout():
             highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
             highs.setOptionValue("output_flag", False)
-        highs.setOptionValue("time_limit", max(0.1, time_s))
+        # It looks at the clock now and then only, so that it is asked to end a little earlier.
+        highs.setOptionValue("time_limit", max(_LEAST_S, time_s - min(1.0, 0.1 + 0.1 * time_s)))
         highs.setOptionValue("threads", threads)
         highs.setOptionValue("parallel", "on" if threads > 1 else "off")
         highs.setOptionValue("random_seed", seed)

@@ -94,9 +94,11 @@ class Auto:
         if run.is_done():
             return
         small = len(run.problem.graph.ops) <= self.exact_ops
-        # Where layers are alike a proof can take all the time there is, and saves little.
-        share = self.exact_share if small else 1.0
-        run.stage("checkmate" if small else "windowed", share, start=run.best)
+        # Where layers are alike a proof can take all the time there is, and saves little. Besides,
+        # HiGHS may look at the clock too late.
+        share = min(self.exact_share if small else 1.0, run.left - _FOR_REPLAYS)
+        if share > 0:
+            run.stage("checkmate" if small else "windowed", share, start=run.best)
         if run.other_ns < run.best_ns:
             run.another_order()
         elif run.best is not None and not run.is_done():
@@ -155,6 +157,11 @@ class _Run:
     def near_ns(self) -> int:
         """A schedule as fast as this leaves little to gain."""
         return int(self.bound_ns * (1 + _NEAR))
+
+    @property
+    def left(self) -> float:
+        """The share of the time limit that is left."""
+        return (self.deadline - time.monotonic()) / self.limits.time_s
 
     def _within(self, share: float) -> Limits:
         if self.best_ns <= self.near_ns:
@@ -345,6 +352,9 @@ _SPARE = 0.05
 
 _LAST_STEPS = 8.0
 """How many times as long as simulating a schedule the last steps take: polish and judge one."""
+
+_FOR_REPLAYS = 0.08
+"""Share of the time limit that the MILP leaves for the last replays."""
 
 _NEAR = 1e-3
 """Within this share of the bound there is little to gain."""

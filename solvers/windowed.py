@@ -121,7 +121,8 @@ class _Search:
         coarse = sorted({*window_starts(graph), *(b for b in scarce if b < len(graph.ops))})
         starts = split_later(coarse, forward_end(graph), len(graph.ops), parts)
         decisions = Decisions(problem, starts, coarse, self.options.ahead)
-        if sum(map(len, decisions.again)) > self.options.most_binaries:
+        runs = sum(map(len, decisions.again))
+        if runs > min(self.options.most_binaries, _BUILT_PER_S * (until - time.monotonic())):
             return False
         model = WindowedModel(problem, decisions)
         if sum(model.program.integer) > self.options.most_binaries:
@@ -169,3 +170,7 @@ class _Search:
             model_bound_ns=self.model_bound_ns,
             stats=self.stats,
         )
+
+
+_BUILT_PER_S = 8000
+"""Binaries whose rows are built in a second, cautiously."""
