@@ -81,8 +81,9 @@ class Auto:
             if run.is_done():
                 return
         feasible = run.round() and self._proven(run)
-        if run.other is not None and (not feasible or run.other_ns <= run.bound_ns):
-            # Nothing in captured order is better.
+        hopeless = not feasible or run.best is None or run.other_ns <= run.bound_ns
+        if run.other is not None and hopeless:
+            # Nothing in captured order is better, or it is hard to find.
             run.another_order()
             return
         if not feasible or run.is_done():
@@ -148,9 +149,14 @@ class _Run:
         """A schedule as fast as this is good enough."""
         return int(self.bound_ns * (1 + self.limits.gap))
 
+    @property
+    def any_goal_ns(self) -> int:
+        """The same in another order, in which only the time of every op is a bound."""
+        return int(self.problem.graph.time_ns * (1 + self.limits.gap))
+
     def is_done(self) -> bool:
         """Whether the gap is closed, a proof says that nothing fits, or time is over."""
-        near = self.best_ns <= self.goal_ns or self.other_ns <= self.bound_ns
+        near = self.best_ns <= self.goal_ns or self.other_ns <= self.any_goal_ns
         return near or self.refusal is not None or time.monotonic() >= self.deadline
 
     @property
@@ -227,7 +233,7 @@ class _Run:
 
     def another_order(self) -> None:
         """Spend the time that is left on other orders."""
-        if self.other_ns <= self.problem.graph.time_ns or time.monotonic() >= self.deadline:
+        if self.other_ns <= self.any_goal_ns or time.monotonic() >= self.deadline:
             return
         self.seed += _MORE_SEEDS
         self.stage("reorder", 1.0, "another")
