@@ -17,6 +17,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from memplan.errors import MemplanError, UsageError
+from memplan.graph_capture.without_memory import without_memory
 
 EXAMPLE = """\
     import torch
@@ -118,7 +119,7 @@ def _read(path: Path, mode: FakeTensorMode | None) -> ModelFile:
 
 
 def _in(mode: FakeTensorMode | None) -> AbstractContextManager[Any]:
-    return nullcontext() if mode is None else mode
+    return nullcontext() if mode is None else without_memory(mode)
 
 
 def _takes(function: Any, name: str) -> bool:
