@@ -9,7 +9,9 @@ from importlib import resources
 from typing import Any
 
 from memplan.graph_capture.graph import Graph, Phase
+from memplan.planner.advice import KIND_NAMES
 from memplan.planner.explain import Explanation
+from memplan.planner.grouping import grouped
 from memplan.planner.history import History, Transfer, history, residence_spans
 from memplan.planner.plan import Plan
 from memplan.planner.schedule import Schedule, schedule_of
@@ -96,6 +98,7 @@ def _drawings(plan: Plan) -> dict[str, Any]:
     top_bytes = top_bytes * 21 // 20
     data = {
         "end": end_ns,
+        "kinds": KIND_NAMES,
         "planned": planned.data(),
         "unplanned": unplanned.data(),
         "tensors": [[t.name, t.nbytes, t.kind.value] for t in graph.tensors],
@@ -112,10 +115,12 @@ def _drawings(plan: Plan) -> dict[str, Any]:
         "width": _WIDTH,
         "budget_top": f"{100 - 100 * plan.budget_bytes / top_bytes:.3f}",
         "bytes_ticks": [
-            (f"{100 - 100 * tick / top_bytes:.3f}", format_bytes(tick))
+            (f"{100 - 100 * tick / top_bytes:.3f}", _round(format_bytes(tick)))
             for tick in _ticks(top_bytes)
         ],
-        "time_ticks": [(f"{100 * tick / end_ns:.3f}", format_ns(tick)) for tick in _ticks(end_ns)],
+        "time_ticks": [
+            (f"{100 * tick / end_ns:.3f}", _round(format_ns(tick))) for tick in _ticks(end_ns)
+        ],
         "lanes": _lanes(planned, end_ns),
         "data": text,
     }
@@ -127,6 +132,12 @@ def _ticks(end: int) -> list[int]:
     size = 10 ** (len(str(rough)) - 1)
     step = next(size * k for k in (1, 2, 5, 10) if size * k >= rough)
     return list(range(0, end + 1, step))
+
+
+def _round(figure: str) -> str:
+    """Return a figure of an axis without zeros that say nothing."""
+    number, unit = figure.split(" ")
+    return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
 
 
 def _curve(points: Sequence[tuple[int, int]], end_ns: int, top_bytes: int) -> str:
@@ -199,6 +210,8 @@ def _figures(plan: Plan) -> dict[str, Any]:
     return {
         "plan": plan,
         "story": story,
+        "kind_names": KIND_NAMES,
+        "modules_at_peak": grouped(plan.modules_at_peak),
         "has_tiers": bool(plan.tiers),
         "modules": story.modules(),
         "made_with": made_with | dict(sorted(plan.provenance.items())),

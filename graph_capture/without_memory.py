@@ -3,6 +3,7 @@
 That is torch's `FakeTensorMode`, in which `model.to(torch.bfloat16)` fails, however: a module
 converts fake parameters by swapping them with the converted ones, and torch refuses to swap a
 tensor that the mode knows. Here a conversion puts new parameters in the place of the old ones.
+And `trunc_normal_` looks at the values that it drew, of which there are none: here it draws none.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -19,13 +21,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 @contextmanager
 def without_memory(mode: FakeTensorMode) -> Iterator[None]:
     """Make models and inputs of fake tensors, and let modules be converted."""
-    plain = nn.Module._apply
-    nn.Module._apply = _replacing_apply()  # type: ignore[method-assign]
-    try:
-        with mode:
-            yield
-    finally:
-        nn.Module._apply = plain  # type: ignore[method-assign]
+    with (
+        patch.object(nn.Module, "_apply", _replacing_apply()),
+        patch.object(nn.init, "_no_grad_trunc_normal_", _as_it_is),
+        mode,
+    ):
+        yield
+
+
+def _as_it_is(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    return tensor
 
 
 def _replacing_apply() -> Callable[..., nn.Module]:

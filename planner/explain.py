@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from memplan.graph_capture.graph import Kind, Tensor
+from memplan.planner.advice import held_bytes_text, pinned_by_kind
 from memplan.planner.history import residence_spans
 from memplan.planner.limits import lower_limit
 from memplan.planner.plan import Plan
@@ -137,15 +138,10 @@ class Explanation:
         graph, plan = self.graph, self.plan
         limit_bytes, at = lower_limit(graph)
         limit_bytes = max(limit_bytes, plan.limit_bytes)
-        pinned: Counter[str] = Counter()
-        for tensor in graph.tensors:
-            if tensor.pinned:
-                pinned[tensor.kind.value] += tensor.nbytes
-        held = ", ".join(f"{kind} {format_bytes(n)}" for kind, n in pinned.most_common() if n)
         lines = [
             f"No plan that keeps or recomputes goes below {format_bytes(limit_bytes)} "
             f"({limit_bytes / max(1, plan.unplanned_peak_bytes):.0%} of the unplanned peak).",
-            f"Of it, what no plan may free: {held}.",
+            f"Of it, what no plan may free: {held_bytes_text(pinned_by_kind(graph))}.",
         ]
         if at >= 0:
             op = graph.ops[at]
@@ -155,11 +151,10 @@ class Explanation:
                 for t in needs[:3]
                 if not graph.tensors[t].pinned
             )
-            extra = f", workspace {format_bytes(op.workspace_bytes)}" if op.workspace_bytes else ""
+            extra = f" workspace {format_bytes(op.workspace_bytes)}" if op.workspace_bytes else ""
             where = f" in {op.module}" if op.module else ""
-            lines.append(
-                f"The op that needs the most is {op.name!r}{where}: {largest or 'pinned'}{extra}."
-            )
+            besides = f": {largest}{extra}" if largest or extra else " beside what stays: nothing"
+            lines.append(f"The op that needs the most is {op.name!r}{where}{besides}.")
         lines.append(
             "To go lower: a smaller batch or sequence shrinks what that op needs, an optimizer "
             "with less state or half precision what must stay."
