@@ -13,6 +13,7 @@ from typing import Any
 
 from memplan.errors import InfeasibleBudget, InvalidSchedule, SolverStopped
 from memplan.graph_capture.graph import Graph
+from memplan.planner.advice import advice
 from memplan.planner.limits import lower_limit
 from memplan.planner.memory_use import peak_rss_bytes
 from memplan.planner.minimum import MinimumBudget, minimum_budget, quick
@@ -292,6 +293,7 @@ def _infeasible(
         # A limit from a longer proof than `lower_limit` belongs to no single op.
         op=graph.ops[at].name if at >= 0 and bound_bytes == question.limit_bytes else "",
         top_tensors=_largest_at(graph, at),
+        advice=advice(graph, at, question.problem.budget_bytes),
     )
 
 
