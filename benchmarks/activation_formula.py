@@ -56,11 +56,11 @@ def captured(sizes: Sizes, layers: int) -> Graph:
         eos_token_id=0,
         activation_function="gelu",
         use_cache=False,
-        attn_implementation="eager",
     )
+    config._attn_implementation = "eager"
     torch._dynamo.reset()
     with without_memory(FakeTensorMode()):
-        model = GPT2Model(config).to(torch.bfloat16).train()
+        model = GPT2Model(config).train().bfloat16()
         inputs = torch.randint(512, (sizes.batch, sizes.tokens))
         return memplan.capture(model, inputs, loss=_mean, device="h100", profile="analytic")
 

@@ -48,7 +48,7 @@ def test_adam_holds_three_temporaries_of_the_largest_parameter() -> None:
 
 @pytest.mark.parametrize("name", optimizer_names())
 def test_both_figures_are_those_of_a_real_step(name: str) -> None:
-    own = {"momentum": {"momentum": 0.9}, "fused": {"fused": True}}
+    own: dict[str, dict[str, Any]] = {"momentum": {"momentum": 0.9}, "fused": {"fused": True}}
     plain, _, more = name.partition("-")
     options = own.get(more, {})
     classes: dict[str, Any] = {key.lower(): value for key, value in vars(torch.optim).items()}

@@ -23,17 +23,16 @@ def _fresh_dynamo() -> Iterator[None]:
 
 
 class Attention(nn.Module):
-    """One head-split attention with dropout, and a tied weight."""
+    """Attention of four heads, with dropout before and in it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.qkv = nn.Linear(32, 96)
         self.drop = nn.Dropout(0.3)
-        self.batch = nn.BatchNorm1d(32)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        parts = self.drop(self.qkv(x)).unflatten(2, (3, 4, 8)).permute(2, 0, 3, 1, 4)
-        return functional.scaled_dot_product_attention(*parts, dropout_p=0.1).sum()
+        q, k, v = self.drop(self.qkv(x)).unflatten(2, (3, 4, 8)).permute(2, 0, 3, 1, 4)
+        return functional.scaled_dot_product_attention(q, k, v, dropout_p=0.1).sum()
 
 
 def test_conversion_keeps_sharing_and_changes_every_dtype() -> None:
