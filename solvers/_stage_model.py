@@ -64,9 +64,7 @@ class StageModel:
         for k in self.stages.carried[t]:
             here = (self.s[t, k], 1.0)
             if source[k] < t - 1:
-                before = [(self.s[t - 1, k], -1.0)]
-                if (t - 1, source[k]) in self.r:
-                    before.append((self.r[t - 1, source[k]], -1.0))
+                before = [(variable, -1.0) for variable in self._stays(t - 1, k)]
                 self._row([here, *before], "<=", 0.0)
             if (t, source[k]) in self.r:
                 self._row([here, (self.r[t, source[k]], 1.0)], "<=", 1.0)
@@ -77,6 +75,11 @@ class StageModel:
                 if (t, source[k]) in self.r:
                     there.append((self.r[t, source[k]], -1.0))
                 self._row([*runs, *there], "<=", -1.0 if i == t else 0.0)
+
+    def _stays(self, t: int, k: int) -> list[Any]:
+        """Variables one of which is 1 where k is there at the end of stage t, not made in it."""
+        source = self.stages.source[k]
+        return [self.s[t, k], *([self.r[t, source]] if (t, source) in self.r else [])]
 
     def _memory(self, t: int) -> None:
         """Equations 2 and 3: the bytes in use at every op of stage `t`."""

@@ -19,7 +19,11 @@ GET_BUDGET = click.option(
     help="Peak memory of a step: 8GB, 7.5GiB, 50% of the unplanned peak, or min.",
 )
 GET_SOLVER = click.option(
-    "--solver", default="auto", show_default=True, help="One of `memplan solvers`."
+    "--solver",
+    default="auto",
+    show_default=True,
+    metavar="NAME",
+    help="One of `memplan solvers`, with options or without: rotor:slots=200.",
 )
 GET_JSON = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 GET_OPTIMIZER = click.option(
