@@ -9,6 +9,8 @@ Source: `sdp_utils.cpp` and `attention.cpp` of torch 2.13: flash attention for h
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch._C import DispatchKey
 
@@ -42,12 +44,16 @@ def cuda_attention(
 ) -> torch.Tensor:
     """Trace attention with the fused kernel that torch would choose.
 
-    A mask of booleans, shared heads and odd widths are left to the kernel of the CPU.
+    Odd widths, and heads that several queries share where there is a mask, are left to the kernel
+    of the CPU.
     """
     output: torch.Tensor
     fits = query.dim() == 4 and all(x.shape[-1] % 8 == 0 for x in (query, value))
-    fits = fits and query.shape[-1] == value.shape[-1] <= _MOST_FLASH_WIDTH and not enable_gqa
-    if not fits or (attn_mask is not None and attn_mask.dtype is not query.dtype):
+    fits = fits and query.shape[-1] == value.shape[-1] <= _MOST_FLASH_WIDTH
+    is_flash = attn_mask is None and query.dtype in _HALF
+    # Only flash attention reads heads that several queries share as they are.
+    fits = fits and (is_flash or not enable_gqa)
+    if not fits:
         output = CUDA_ATTENTION._op_dk(
             DispatchKey.CompositeImplicitAutograd,
             query,
@@ -59,15 +65,23 @@ def cuda_attention(
             scale=scale,
             enable_gqa=enable_gqa,
         )
-    elif attn_mask is None and query.dtype in _HALF:
+    elif is_flash:
         output = _aten._scaled_dot_product_flash_attention(
             query, key, value, dropout_p, is_causal, scale=scale
         )[0]
     else:
-        bias = None
-        if attn_mask is not None:
-            bias = attn_mask.expand(*query.shape[:3], key.shape[2])
+        bias = _bias(attn_mask, query.dtype)
+        if bias is not None:
+            bias = bias.expand(*query.shape[:3], key.shape[2])
         output = _aten._scaled_dot_product_efficient_attention(
             query, key, value, bias, True, dropout_p, is_causal, scale=scale
         )[0]
     return output
+
+
+def _bias(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
+    """Return what is added to the scores; torch makes it of a mask of booleans at every call."""
+    if mask is None or mask.dtype is not torch.bool:
+        return mask
+    nothing = torch.zeros_like(mask, dtype=dtype)
+    return nothing.masked_fill(mask.logical_not(), -math.inf)

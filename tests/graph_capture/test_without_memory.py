@@ -25,14 +25,16 @@ def _fresh_dynamo() -> Iterator[None]:
 class Attention(nn.Module):
     """Attention of four heads, with dropout before and in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, masked: bool) -> None:
         super().__init__()
+        self.masked = masked
         self.qkv = nn.Linear(32, 96)
         self.drop = nn.Dropout(0.3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         q, k, v = self.drop(self.qkv(x)).unflatten(2, (3, 4, 8)).permute(2, 0, 3, 1, 4)
-        return functional.scaled_dot_product_attention(q, k, v, dropout_p=0.1).sum()
+        mask = x.new_ones(5, 5, dtype=torch.bool).tril() if self.masked else None
+        return functional.scaled_dot_product_attention(q, k, v, mask, dropout_p=0.1).sum()
 
 
 def test_conversion_keeps_sharing_and_changes_every_dtype() -> None:
@@ -55,23 +57,24 @@ def test_drawing_from_a_truncated_normal_needs_no_values() -> None:
     assert nn.init._no_grad_trunc_normal_ is before
 
 
-def captured(dtype: torch.dtype, device: str | None) -> Graph:
+def captured(dtype: torch.dtype, device: str | None, *, masked: bool = False) -> Graph:
     with without_memory(FakeTensorMode()):
-        model, x = Attention().to(dtype), torch.randn(2, 5, 32, dtype=dtype)
+        model, x = Attention(masked=masked).to(dtype), torch.randn(2, 5, 32, dtype=dtype)
     return memplan.capture(model, x, device=device, profile="analytic")
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kernel"),
+    ("dtype", "masked", "kernel"),
     [
-        (torch.bfloat16, "_scaled_dot_product_flash_attention"),
-        (torch.float32, "_scaled_dot_product_efficient_attention"),
+        (torch.bfloat16, False, "_scaled_dot_product_flash_attention"),
+        (torch.bfloat16, True, "_scaled_dot_product_efficient_attention"),
+        (torch.float32, False, "_scaled_dot_product_efficient_attention"),
     ],
 )
 def test_attention_and_dropout_are_the_kernels_of_the_device(
-    dtype: torch.dtype, kernel: str
+    dtype: torch.dtype, masked: bool, kernel: str
 ) -> None:
-    graph = captured(dtype, "h100")
+    graph = captured(dtype, "h100", masked=masked)
     targets = {op.target.removeprefix("aten::").removeprefix("aten.") for op in graph.ops}
     names = {target.partition(".")[0] for target in targets}
     assert {kernel, f"{kernel}_backward", "native_dropout"} <= names
