@@ -59,7 +59,8 @@ def largest_batches(name: str, options: argparse.Namespace) -> Row:
     row: Row = {"example": name, "device": options.device}
     if done.returncode:
         return row | {"error": done.stderr.strip().splitlines()[-1]}
-    return row | json.loads(done.stdout) | {"seconds": time.perf_counter() - began}
+    found: Row = json.loads(done.stdout)
+    return row | found | {"seconds": time.perf_counter() - began}
 
 
 def _table(rows: list[Row]) -> Table:

@@ -139,6 +139,7 @@ class StepPlanner:
         # Refuse what cannot be meant before the capture, which takes a while.
         parse_budget(self.budget, _ANY_BYTES, _ANY_BYTES)
         load_solver(self.solver)
+        self.swapping.require_link(self.pricer.device)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without who watches the solver."""
