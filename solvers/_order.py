@@ -162,3 +162,11 @@ def _share(nbytes: int, left: int, ahead: float) -> float:
 
 def _gain(inputs: Sequence[int], sizes: Sequence[int], left: Sequence[int], ahead: float) -> float:
     return sum(_share(sizes[t], left[t], ahead) for t in inputs)
+
+
+def room_of(rules: Rules, op: int, place: Sequence[int] | _Vector) -> tuple[int, int]:
+    """Return the first and last place at which `op` may run, the others where they are."""
+    phase = (0, rules.forward - 1) if rules.is_forward[op] else (rules.forward, len(place) - 1)
+    first = max((int(place[j]) + 1 for j in rules.before[op]), default=0)
+    last = min((int(place[j]) - 1 for j in rules.after[op]), default=len(place) - 1)
+    return max(first, phase[0]), min(last, phase[1])
