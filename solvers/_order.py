@@ -27,6 +27,11 @@ _SHARPNESS = 8.0
 """Exponent of the bytes in use: among equal peaks, few steps near the peak are better."""
 
 
+def is_captured(graph: Graph) -> bool:
+    """Whether the graph was read from a model, so that its order says more than its tensors."""
+    return "graph_hash" in graph.provenance
+
+
 def reordered(graph: Graph, order: Sequence[int]) -> Graph:
     """Return `graph` with its ops in another order; tensors keep their indices."""
     return replace(graph, ops=tuple(graph.ops[op] for op in order))

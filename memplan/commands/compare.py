@@ -20,7 +20,11 @@ from memplan.results import print_json
 )
 @click.argument("file", type=PATH)
 @click.option("--budgets", required=True, metavar="SIZES", help="Such as 30%,50%,8GB or min.")
-@click.option("--solvers", metavar="NAMES", help="Such as auto,dtr,dtr:heuristic=lru; by default all of them.")
+@click.option(
+    "--solvers",
+    metavar="NAMES",
+    help="Such as auto,dtr,dtr:heuristic=lru; by default all of them.",
+)
 @get_time_limit(20.0)
 @click.option("--profile", default="measured", show_default=True, metavar="KIND")
 @GET_OPTIMIZER
