@@ -266,3 +266,19 @@ def test_what_is_no_chain_says_so_in_one_line(method: Solver) -> None:
     assert solution.reason.startswith("no chain: ")
     no_backward = chain_of(Graph(ops=(), tensors=()))
     assert no_backward == "no chain: the step has no backward ops"
+
+
+def test_statistics_that_are_written_at_the_end_cross_no_cut() -> None:
+    """As batch normalisation's: each layer's own is read by an op after all layers."""
+    plain = uneven(6, random.Random(0))
+    ops = list(plain.ops)
+    for i in range(6):
+        statistic = ops[i].outputs[1]
+        ops.insert(6 + i, Op(name=f"note{i}", inputs=(statistic,), outputs=(), recomputable=False))
+    noted = Graph(ops=tuple(ops), tensors=plain.tensors)
+    stages, before = chain_of(noted, 100), chain_of(plain, 100)
+    assert isinstance(stages, Chain)
+    assert isinstance(before, Chain)
+    assert len(stages) == len(before)
+    peak_bytes = simulate(noted, schedule_of(noted, range(len(noted.ops)))).peak_bytes
+    assert solve(Rotor(), noted, peak_bytes - 1).schedule is not None
