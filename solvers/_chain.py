@@ -6,9 +6,9 @@ after. Each stage has a window of the backward pass, in captured order, the last
 the end of the window of stage l no later op reads what stage l made, nor its input.
 
 Some tensors are no decision of a chain method and stay from their first run to their last use:
-those that are pinned, that cannot be made again, that end up in a buffer (running statistics, which
-are written after the forward pass), or that are shared, which means that at least four ops all over
-the forward pass read them (an attention mask).
+those that are pinned, that cannot be made again, that end up in a buffer (running statistics,
+which are written after the forward pass), or that are shared, which means that at least four ops
+all over the forward pass read them (an attention mask).
 """
 
 from __future__ import annotations

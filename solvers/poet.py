@@ -7,8 +7,8 @@ Source: Patil, Jain, Dutta, Stoica, Gonzalez, "POET: Training Neural Networks on
 Deviations: The stages are those of `checkmate`. A graph has times and no joules: an op takes
     energy in proportion to its time, a page to that of its transfer alone, `page_power` times as
     much a second. As published, transfers take no time in the model; what was chosen is then run
-    with transfers beside the ops, which wait for them. The second memory has its capacity. The start
-    is the greedy replay's schedule; without somewhere to page to it is Checkmate's MILP.
+    with transfers beside the ops, which wait for them. The second memory has its capacity. The
+    start is the greedy replay's schedule; without a second memory it is Checkmate's MILP.
 Exact?: In its own space and for its own objective. OPTIMAL only where nothing is recomputed and
     nothing waits.
 Complexity: O(ops^2) binaries, up to twice as many as Checkmate's; for about a hundred ops.
@@ -57,7 +57,7 @@ class Poet:
         if answer := without_swap(problem):
             if problem.tiers or answer.schedule is not None or answer.minimum_bytes is not None:
                 return answer
-            return load_solver("checkmate").solve(problem, limits)
+            return load_solver("checkmate", max_ops=self.max_ops).solve(problem, limits)
         graph, began = problem.graph, time.monotonic()
         stages = Stages(graph)
         if len(graph.ops) > self.max_ops or stages.decisions / _BUILT_PER_S > limits.time_s:
