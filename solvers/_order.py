@@ -22,6 +22,11 @@ from memplan.planner.schedule import Compute, Schedule
 _Vector = numpy.typing.NDArray[numpy.int64]
 
 
+def is_captured(graph: Graph) -> bool:
+    """Whether the graph was read from a model, so that its order says more than its tensors."""
+    return "graph_hash" in graph.provenance
+
+
 def reordered(graph: Graph, order: Sequence[int]) -> Graph:
     """Return `graph` with its ops in another order; tensors keep their indices."""
     return replace(graph, ops=tuple(graph.ops[op] for op in order))
