@@ -75,6 +75,7 @@ def _measured(solver: str, link: str, asked: argparse.Namespace) -> dict[str, An
     )
     found = check(module, (x,), steps=2, timed_steps=asked.repeats)
     predicted = 1 + module.plan.overhead
+    moved_mb = module.plan.timeline.swapped_bytes / 1e6
     row = {
         "solver": solver,
         "link": link,
@@ -85,7 +86,7 @@ def _measured(solver: str, link: str, asked: argparse.Namespace) -> dict[str, An
         "identical": found.identical,
     }
     print(
-        f"{solver:12} {link:>8} {row['moved_bytes'] / 1e6:6.0f} MB {predicted:10.3f} "
+        f"{solver:12} {link:>8} {moved_mb:6.0f} MB {predicted:10.3f} "
         f"{found.step_time_ratio:9.3f} {row['apart']:+7.1%}",
         flush=True,
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 from memplan.errors import InfeasibleBudget, InvalidSchedule, SolverStopped
 from memplan.graph_capture.graph import Graph
+from memplan.planner.advice import advice
 from memplan.planner.limits import lower_limit
 from memplan.planner.memory_use import peak_rss_bytes
 from memplan.planner.minimum import MinimumBudget, minimum_budget, quick
@@ -21,6 +22,7 @@ from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import Schedule, schedule_of, sequence_of, swaps_in
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Solver, Status, load_solver
+from memplan.planner.solver_options import solver_spec
 from memplan.planner.tiers import Tier
 from memplan.planner.verify import verify
 from memplan.units import format_bytes, parse_budget
@@ -44,7 +46,7 @@ def make_plan(
         graph: The training step.
         budget: Bytes, a size such as `"8GB"`, a share of the unplanned peak such as `"50%"`,
             or `"min"`: the smallest budget a schedule is found for.
-        solver: Name of an installed solver.
+        solver: Name of an installed solver, with options or without: `rotor:slots=200`.
         options: The solver's options by name.
         limits: Time, threads and seed. The search for the smallest budget, where the budget is
             `"min"` or cannot be met, takes up to `time_s` more. Both that search and the solver
@@ -62,6 +64,7 @@ def make_plan(
     """
     question = _ask(graph, budget, limits, tuple(tiers))
     chosen = load_solver(solver, **(options or {}))
+    options = {**solver_spec(solver)[1], **(options or {})}
     if question.problem.budget_bytes >= question.unplanned_peak_bytes:
         answer = _keep_everything(question)
     else:
@@ -291,6 +294,7 @@ def _infeasible(
         # A limit from a longer proof than `lower_limit` belongs to no single op.
         op=graph.ops[at].name if at >= 0 and bound_bytes == question.limit_bytes else "",
         top_tensors=_largest_at(graph, at),
+        advice=advice(graph, at, question.problem.budget_bytes),
     )
 
 
@@ -312,6 +316,7 @@ def _provenance(
 ) -> Mapping[str, str]:
     """Return where the plan comes from; keys in the order of the alphabet."""
     known = {
+        "gap": str(limits.gap),
         "graph_sha256": hashlib.sha256(graph.to_json().encode()).hexdigest(),
         "memplan": version("memplan"),
         "seed": str(limits.seed),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Protocol
 
 import torch
 
 
-class Copy(ABC):
+class Copy:
     """A tensor's storage outside the device, with all that is needed to make it again.
 
     Attributes:
@@ -17,24 +16,26 @@ class Copy(ABC):
 
     store: Store
 
-    @abstractmethod
     def release(self) -> None:
         """Let go of the tensor, once it is written."""
+        raise NotImplementedError
 
 
-class Read(ABC):
+class Read:
     """A copy on its way back."""
 
-    @abstractmethod
     def finish(self) -> torch.Tensor:
         """Hand the tensor over, once it is there."""
+        raise NotImplementedError
 
 
 class Store(Protocol):
     """One tier of one device."""
 
-    buffer_bytes: int
-    """Memory of the device that transfers take for themselves."""
+    @property
+    def buffer_bytes(self) -> int:
+        """Memory of the device that transfers take for themselves."""
+        ...
 
     def reserve(self, nbytes: int) -> None:
         """Make sure that copies with so many bytes in all will find a place.

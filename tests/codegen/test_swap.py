@@ -13,7 +13,7 @@ import torch
 from memplan.codegen.check import check
 from memplan.codegen.optimized_module import OptimizedModule
 from memplan.codegen.swap.disk import DiskFile
-from memplan.codegen.swap.store import tickets_held
+from memplan.codegen.swap.store import ThreadStore, tickets_held
 from memplan.errors import SwapError
 from memplan.planner.moves import Timing
 from memplan.planner.schedule import Prefetch, SwapOut
@@ -34,6 +34,13 @@ def gradients(module: OptimizedModule) -> list[torch.Tensor]:
     module.zero_grad(set_to_none=True)
     assert found
     return found
+
+
+def disk_file(module: OptimizedModule) -> DiskFile:
+    store = module._backend.swap.stores["disk"]
+    assert isinstance(store, ThreadStore)
+    assert isinstance(store.medium, DiskFile)
+    return store.medium
 
 
 def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
@@ -99,8 +106,7 @@ def test_no_file_is_to_be_seen_while_it_runs(tmp_path: Path) -> None:
 
 def test_a_backward_that_never_comes_leaves_nothing(tmp_path: Path) -> None:
     module, args = moved("dropouts", tier_called("disk"), tmp_path)
-    file = module._backend.swap.stores["disk"].medium
-    assert isinstance(file, DiskFile)
+    file = disk_file(module)
     module(*args)
     size_bytes = file._size_bytes
     for _ in range(100):
@@ -169,8 +175,7 @@ def test_two_models_in_one_process(tmp_path: Path) -> None:
 
 def test_a_file_that_is_cut_off_is_an_error_and_no_gradient(tmp_path: Path) -> None:
     module, args = moved("dropouts", tier_called("disk"), tmp_path)
-    file = module._backend.swap.stores["disk"].medium
-    assert isinstance(file, DiskFile)
+    file = disk_file(module)
     loss = module(*args)
     for _ in range(2):
         # Twice, as a write of the forward pass may still be on its way.
