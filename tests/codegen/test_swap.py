@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from memplan.codegen.check import check
 from memplan.codegen.optimized_module import OptimizedModule
+from memplan.codegen.swap import lane
 from memplan.codegen.swap.disk import DiskFile
 from memplan.codegen.swap.store import ThreadStore, tickets_held
 from memplan.errors import SwapError
@@ -184,6 +190,61 @@ def test_a_file_that_is_cut_off_is_an_error_and_no_gradient(tmp_path: Path) -> N
     assert any(isinstance(step, Prefetch) for step in module.plan.schedule)
     with pytest.raises(SwapError, match="somebody cut it off"):
         loss.backward()
+
+
+def test_a_disk_that_gets_full_during_a_step_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, args = moved("dropouts", tier_called("disk"), tmp_path)
+
+    def fails(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", fails)
+    with pytest.raises(SwapError, match="is full; choose another folder with --swap-dir"):
+        module(*args).backward()
+    monkeypatch.undo()
+    module.zero_grad(set_to_none=True)
+    module(*args).backward()
+
+
+def test_a_disk_that_is_slower_than_planned_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, args = moved("dropouts", tier_called("disk"), tmp_path)
+    torch.manual_seed(1)
+    module(*args).backward()
+    expected = gradients(module)
+    write, read = os.pwrite, os.preadv
+
+    def late(call: Callable[..., int], *arguments: object) -> int:
+        time.sleep(0.01)
+        return call(*arguments)
+
+    monkeypatch.setattr(os, "pwrite", partial(late, write))
+    monkeypatch.setattr(os, "preadv", partial(late, read))
+    torch.manual_seed(1)
+    module(*args).backward()
+    assert same(gradients(module), expected)
+
+
+def test_a_transfer_that_never_ends_is_an_error_and_no_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, args = moved("dropouts", tier_called("disk"), tmp_path)
+    goes_on = threading.Event()
+    write = os.pwrite
+
+    def stuck(*arguments: Any) -> int:
+        goes_on.wait(60)
+        return write(*arguments)
+
+    monkeypatch.setattr(os, "pwrite", stuck)
+    monkeypatch.setattr(lane, "PATIENCE_S", 0.05)
+    with pytest.raises(SwapError, match="a transfer has not ended"):
+        module(*args).backward()
+    goes_on.set()
+    module.zero_grad(set_to_none=True)
 
 
 @pytest.mark.parametrize("call", ["pwrite", "preadv"])
