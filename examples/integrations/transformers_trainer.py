@@ -90,7 +90,6 @@ def main() -> int:
         profile="analytic",
     )
     by_plan, alone = train(planned, rows), train(plain, rows)
-    assert len(planned.steps) == 1, "the step was planned again"
     print(f"{planned.plan.recomputed_ops} runs repeated, loss {by_plan:.4f}, without {alone:.4f}")
     for mine, other in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(mine, other)
