@@ -9,12 +9,11 @@ peak is the planned one only about, and has to be measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
 from torch._functorch import config as functorch_config
-from torch._inductor import config as inductor_config
 from torch._inductor.compile_fx import compile_fx
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
@@ -50,8 +49,8 @@ def compile_by_inductor(
         "fx_graph_cache": False,
     }
     with functorch_config.patch(enable_autograd_cache=False):
-        compiled: Callable[..., Any] = compile_fx(module, example_inputs, config_patches=settings)
-    return compiled
+        compiled = compile_fx(module, example_inputs, config_patches=settings)
+    return cast(Callable[..., Any], compiled)
 
 
 def without_marks(module: fx.GraphModule) -> fx.GraphModule:
