@@ -1,6 +1,6 @@
 """The denoiser of Stable Diffusion XL, 2.6 billion parameters, in plain PyTorch, random weights.
 
-Run: memplan compile examples/sdxl_unet.py --budget 60GB --device h100
+Run: memplan compile examples/sdxl_unet.py --budget 35GB --device a100-40gb
 """
 
 import torch

@@ -99,7 +99,8 @@ def compile(
         limits=Limits(time_s=time_limit, gap=gap, watch=watch),
         swapping=swapping,
     )
-    module = OptimizedModule(model, loss, Backend(planner, swapping.places()))
+    target = planner.pricer.device.torch_type
+    module = OptimizedModule(model, loss, Backend(planner, swapping.places(), target))
     module.plan_for(*_as_args(args), **(kwargs or {}))
     return module
 
@@ -136,7 +137,8 @@ def plan(
         limits=Limits(time_s=time_limit, gap=gap, watch=watch),
         swapping=swapping,
     )
-    return _at_joint_graph(model, args, kwargs, loss, planner)
+    target = planner.pricer.device.torch_type
+    return _at_joint_graph(model, args, kwargs, loss, planner, target)
 
 
 def capture(
@@ -159,7 +161,7 @@ def capture(
         ProfileError: An operation can be neither run nor priced.
     """
     pricer = pricer_for(model, optimizer, device, profile, progress)
-    return _at_joint_graph(model, args, kwargs, loss, pricer)
+    return _at_joint_graph(model, args, kwargs, loss, pricer, pricer.device.torch_type)
 
 
 def solve(
@@ -242,6 +244,7 @@ def _at_joint_graph(
     kwargs: Mapping[str, Any] | None,
     loss: Loss | None,
     use: Callable[[JointGraph], _T],
+    torch_type: str,
 ) -> _T:
     """Capture the step, return what `use` makes of its graph, and go no further."""
     made: list[_T] = []
@@ -250,7 +253,7 @@ def _at_joint_graph(
         made.append(use(joint))
         raise PlannedOnly
 
-    module = OptimizedModule(model, loss, Backend(use_and_stop))
+    module = OptimizedModule(model, loss, Backend(use_and_stop, torch_type=torch_type))
     run_until_planned(module, _as_args(args), kwargs or {})
     if not made:
         raise CaptureError(NO_BACKWARD)

@@ -10,7 +10,7 @@ import numpy
 import numpy.typing
 
 from memplan.graph_capture.graph import Graph
-from memplan.solvers._order import Rules, listed, places
+from memplan.solvers._order import Rules, listed, places, room_of
 
 _SHARPNESS = 8.0
 """Exponent of the bytes in use: among equal peaks, few steps near the peak are better."""
@@ -118,12 +118,7 @@ class Walk:
 
     def room(self, at: int) -> tuple[int, int]:
         """Return the first and last place to which the op at place `at` may move."""
-        rules, place, op = self.rules, self.place, self.sequence[at]
-        forward = rules.is_forward[op]
-        begin, end = (0, rules.forward) if forward else (rules.forward, len(place))
-        first = max((place[j] + 1 for j in rules.before[op]), default=0)
-        last = min((place[j] - 1 for j in rules.after[op]), default=len(place) - 1)
-        return max(first, begin), min(last, end - 1)
+        return room_of(self.rules, self.sequence[at], self.place)
 
     def try_move(self, at: int, to: int) -> bool:
         """Move an op if nothing gets worse; return whether something gets better."""

@@ -22,6 +22,11 @@ from memplan.planner.schedule import Compute, Schedule
 _Vector = numpy.typing.NDArray[numpy.int64]
 
 
+def is_captured(graph: Graph) -> bool:
+    """Whether the graph was read from a model, so that its order says more than its tensors."""
+    return "graph_hash" in graph.provenance
+
+
 def reordered(graph: Graph, order: Sequence[int]) -> Graph:
     """Return `graph` with its ops in another order; tensors keep their indices."""
     return replace(graph, ops=tuple(graph.ops[op] for op in order))
@@ -162,3 +167,11 @@ def _share(nbytes: int, left: int, ahead: float) -> float:
 
 def _gain(inputs: Sequence[int], sizes: Sequence[int], left: Sequence[int], ahead: float) -> float:
     return sum(_share(sizes[t], left[t], ahead) for t in inputs)
+
+
+def room_of(rules: Rules, op: int, place: Sequence[int] | _Vector) -> tuple[int, int]:
+    """Return the first and last place at which `op` may run, the others where they are."""
+    phase = (0, rules.forward - 1) if rules.is_forward[op] else (rules.forward, len(place) - 1)
+    first = max((int(place[j]) + 1 for j in rules.before[op]), default=0)
+    last = min((int(place[j]) - 1 for j in rules.after[op]), default=len(place) - 1)
+    return max(first, phase[0]), min(last, phase[1])

@@ -57,7 +57,7 @@ class Auto:
         if refusal := below_limit(problem):
             return refusal
         if problem.tiers:
-            return load_solver("joint").solve(problem, limits)
+            return load_solver("joint", start=self.start).solve(problem, limits)
         began = time.monotonic()
         plain = load_solver("keep-all").solve(problem, limits)
         if plain.status is Status.OPTIMAL:

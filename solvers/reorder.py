@@ -26,7 +26,7 @@ from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Solver, Status, load_solver
 from memplan.solvers._moved_order import lowest_order
-from memplan.solvers._order import lifted, reordered
+from memplan.solvers._order import is_captured, lifted, reordered
 
 _SHARE = 0.5
 """Of the time limit, for the order."""
@@ -127,11 +127,6 @@ class Reorder:
         if self.lowest:
             return found if timeline.peak_bytes < before.peak_bytes else best
         return found if timeline.time_ns < before.time_ns else best
-
-
-def is_captured(graph: Graph) -> bool:
-    """Whether the graph was read from a model, so that its order says more than its tensors."""
-    return "graph_hash" in graph.provenance
 
 
 def _none(graph: Graph, reason: str, stats: dict[str, float] | None = None) -> Solution:

@@ -66,7 +66,7 @@ def test_with_room_for_all_nothing_is_made_again() -> None:
 def test_the_limit_is_explained(tight: Explanation) -> None:
     lines = tight.limit_text()
     assert lines[0].startswith("No plan that keeps or recomputes goes below 3")
-    assert "param 10 B" in lines[1]
+    assert "parameters 10 B" in lines[1]
     assert "'b" in lines[2] or "'f" in lines[2]
 
 
