@@ -17,6 +17,9 @@ from memplan.solvers._windows import forward_cuts
 _SEGMENTS = (5, 10, 20, 40, 80, 160)
 """Into how many parts checkpoints cut the forward phase at most."""
 
+_LARGE = 1000
+"""Ops from which on a replay takes long."""
+
 _MOST_RUNS = 8
 """A replay may run this many times the ops of the graph."""
 
@@ -71,9 +74,9 @@ class _Search:
         self.replays = 0
 
     def checkpoint(self) -> None:
-        """Begin with checkpoints where few bytes are alive; on large graphs that is quick."""
+        """Begin with checkpoints where few bytes are alive, where replays are slow."""
         graph = self.graph
-        if len(graph.ops) < SMALL:
+        if len(graph.ops) < _LARGE:
             return
         end = forward_end(graph)
         for segments in _SEGMENTS:
