@@ -89,7 +89,7 @@ class _Search:
         """Ask for a little less, or at first for half way down; bisect from there."""
         refused_bytes, least_step = self.limit_bytes - 1, max(1, self.best_bytes // 1000)
         asked_bytes = max(self.limit_bytes, self.best_bytes - least_step)
-        if not self.best:
+        if not self.replays and not self.best:
             asked_bytes = (self.limit_bytes + self.best_bytes) // 2
         while time.monotonic() < self.deadline:
             if not self._reach(asked_bytes, weights):
