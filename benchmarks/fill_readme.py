@@ -3,7 +3,7 @@
     python -m benchmarks.verify_examples --json benchmarks/results/verify_examples.json
     python -m benchmarks.alternatives --json benchmarks/results/alternatives.json
     python -m benchmarks.max_batch --json benchmarks/results/max_batch.json
-    python -m benchmarks.plans steps --budgets 50 30 block --time-limit 20 --clock cpu \\
+    python -m benchmarks.plans steps --budgets 50 30 block --time-limit 20 --clock cpu
         --json benchmarks/results/plans.json
     python -m benchmarks.fill_readme [--check]
 
