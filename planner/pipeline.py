@@ -52,7 +52,7 @@ def make_plan(
             `"min"` or cannot be met, takes up to `time_s` more. Both that search and the solver
             at the smallest budget get less time on small graphs, see `minimum.quick`.
         provenance: What else the plan should remember; goes before the graph's own.
-        tiers: Where tensors may be moved to. `"min"` is the smallest budget without them.
+        tiers: Where tensors may be moved to.
 
     Raises:
         BudgetSyntaxError: The budget cannot be read.
@@ -123,7 +123,7 @@ def _ask(graph: Graph, budget: str | int, limits: Limits, tiers: tuple[Tier, ...
     minimum: MinimumBudget | None = None
     notes: tuple[str, ...] = ()
     if isinstance(budget, str) and budget.strip().lower() == "min":
-        minimum = minimum_budget(graph, limits=limits)
+        minimum = minimum_budget(graph, limits=limits, tiers=tiers)
         budget_bytes = minimum.feasible_bytes
         notes = (_minimum_note(minimum),)
     else:
@@ -252,8 +252,8 @@ def _believe(
 def _nothing_found(
     question: _Question, solution: Solution, solver: Solver
 ) -> InfeasibleBudget | SolverStopped:
-    budget_bytes = question.problem.budget_bytes
-    minimum = minimum_budget(question.problem.graph, limits=question.limits)
+    problem, budget_bytes = question.problem, question.problem.budget_bytes
+    minimum = minimum_budget(problem.graph, limits=question.limits, tiers=problem.tiers)
     if minimum.feasible_bytes <= budget_bytes:
         return SolverStopped(
             f"solver {solver.name!r} found no schedule within {budget_bytes:,} bytes"
@@ -283,7 +283,8 @@ def _infeasible(
     question: _Question, limit_bytes: int, minimum: MinimumBudget | None = None
 ) -> InfeasibleBudget:
     graph = question.problem.graph
-    minimum = minimum or minimum_budget(graph, limits=question.limits)
+    tiers = question.problem.tiers
+    minimum = minimum or minimum_budget(graph, limits=question.limits, tiers=tiers)
     at = question.limit_op
     bound_bytes = max(limit_bytes, minimum.limit_bytes)
     return InfeasibleBudget(
@@ -315,6 +316,7 @@ def _provenance(
 ) -> Mapping[str, str]:
     """Return where the plan comes from; keys in the order of the alphabet."""
     known = {
+        "gap": str(limits.gap),
         "graph_sha256": hashlib.sha256(graph.to_json().encode()).hexdigest(),
         "memplan": version("memplan"),
         "seed": str(limits.seed),

@@ -4,11 +4,11 @@ Source: Patil, Jain, Dutta, Stoica, Gonzalez, "POET: Training Neural Networks on
     Integrated Rematerialization and Paging" (ICML 2022), section 4: Checkmate's stages with
     variables for what lies in the second memory and for pages in and out, the energy of runs and
     pages as the objective, and a limit on the time of all runs.
-Deviations: The stages are those of `checkmate`. A graph has times and no joules: an op takes energy
-    in proportion to its time, a page to that of its transfer alone, `page_power` times as much a
-    second. As published, transfers take no time in the model; what was chosen is then run with
-    transfers beside the ops, which wait for them. The second memory has its capacity. The start
-    is the greedy replay's schedule; without somewhere to page to it is Checkmate's MILP.
+Deviations: The stages are those of `checkmate`. A graph has times and no joules: an op takes
+    energy in proportion to its time, a page to that of its transfer alone, `page_power` times as
+    much a second. As published, transfers take no time in the model; what was chosen is then run
+    with transfers beside the ops, which wait for them. The second memory has its capacity. The
+    start is the greedy replay's schedule; without a second memory it is Checkmate's MILP.
 Exact?: In its own space and for its own objective. OPTIMAL only where nothing is recomputed and
     nothing waits.
 Complexity: O(ops^2) binaries, up to twice as many as Checkmate's; for about a hundred ops.
@@ -17,7 +17,7 @@ Complexity: O(ops^2) binaries, up to twice as many as Checkmate's; for about a h
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -57,7 +57,7 @@ class Poet:
         if answer := without_swap(problem):
             if problem.tiers or answer.schedule is not None or answer.minimum_bytes is not None:
                 return answer
-            return load_solver("checkmate").solve(problem, limits)
+            return load_solver("checkmate", max_ops=self.max_ops).solve(problem, limits)
         graph, began = problem.graph, time.monotonic()
         stages = Stages(graph)
         if len(graph.ops) > self.max_ops or stages.decisions / _BUILT_PER_S > limits.time_s:
@@ -90,6 +90,6 @@ class Poet:
             None if self.longest is None else round(self.longest * graph.time_ns),
         )
 
-    def _proposals(self, model: PoetModel, values: dict[str, float]) -> Iterator[Proposal]:
+    def _proposals(self, model: PoetModel, values: Mapping[str, float]) -> Iterator[Proposal]:
         sequence, moves = model.paged(values)
         yield Proposal(moves=moves, sequence=sequence)
