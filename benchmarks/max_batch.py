@@ -21,7 +21,7 @@ from rich.table import Table
 
 from benchmarks.fill_readme import ROOT
 
-EXAMPLES = ("vgg16", "resnet50", "unet", "vit_b16", "gpt2")
+EXAMPLES = ("vgg16", "resnet50", "unet", "gpt2")
 DEVICE = "rtx3090"
 EXTRA_PERCENT = 30
 
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 def main() -> int:
     """Print one line an example."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", default=EXAMPLES, help="examples; by default five")
+    parser.add_argument("names", nargs="*", default=EXAMPLES, help="examples; by default four")
     parser.add_argument("--device", default=DEVICE)
     parser.add_argument("--extra-time", type=float, default=EXTRA_PERCENT, metavar="PERCENT")
     parser.add_argument(

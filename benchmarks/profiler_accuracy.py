@@ -5,9 +5,8 @@ profiler, the time of the compiled step, and how far the two order the operation
 left out).
 Two small nets, on which the model of a CPU was fitted, and what is named of the examples:
 `python -m benchmarks.profiler_accuracy resnet50 gpt2`, on an idle machine; `--threads 2` and so
-on.
-With `--cpu-time` processor time is measured instead, which on one thread other programs hardly
-disturb.
+on. With `--cpu-time` processor time is measured instead, on one thread, which other programs
+hardly disturb.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class Explanation:
         if story.runs > 1:
             return (
                 f"{tensor.name} ({size}) is dropped and made again by {op.name!r}, "
-                f"{story.runs - 1} time(s), {format_ns(story.extra_ns)} in all: that frees "
+                f"{times(story.runs - 1)}, {format_ns(story.extra_ns)} in all: that frees "
                 f"{size} for {self._gap_steps(story)} steps."
             )
         if t in self._moved:
@@ -153,8 +153,9 @@ class Explanation:
             )
             extra = f" workspace {format_bytes(op.workspace_bytes)}" if op.workspace_bytes else ""
             where = f" in {op.module}" if op.module else ""
-            besides = f": {largest}{extra}" if largest or extra else " beside what stays: nothing"
-            lines.append(f"The op that needs the most is {op.name!r}{where}{besides}.")
+            if largest or extra:
+                needs_text = f"{largest}{extra}".strip()
+                lines.append(f"The op that needs the most is {op.name!r}{where}: {needs_text}.")
         lines.append(
             "To go lower: a smaller batch or sequence shrinks what that op needs, an optimizer "
             "with less state or half precision what must stay."
@@ -227,3 +228,12 @@ class Explanation:
         for span in residence_spans(self.graph, self.plan.schedule):
             spans[span.tensor].append((span.first, span.last))
         return spans
+
+
+def times(count: int) -> str:
+    """Return a count of runs in words.
+
+    >>> times(1), times(3)
+    ('once', '3 times')
+    """
+    return "once" if count == 1 else f"{count} times"

@@ -6,6 +6,7 @@ of all others what lies on the line through two of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -19,6 +20,7 @@ from memplan.planner.solver import Solver
 from memplan.planner.verify import verify
 
 _MOST = 2**20
+_MOST_GUESSES = 6
 _RESOLUTION = 50
 """The planned batch is exact to this part of itself: a solver's answer is no exacter."""
 
@@ -98,15 +100,21 @@ class BatchSearch:
     def largest_unplanned(self, start: int) -> int:
         """Return the largest batch that fits without a plan; 0 where not even 1 does.
 
-        The peak is close to a line in the batch size, so the line through two batches gives the
-        guess from which the search starts.
+        The peak is close to a line in the batch size: the line through the last two batches gives
+        the next, until it gives one of them again. The search goes on from there.
         """
-        first, second = start, 2 * start
-        peaks = self.unplanned_peak_bytes(first), self.unplanned_peak_bytes(second)
-        slope = (peaks[1] - peaks[0]) / (second - first)
-        guess = start
-        if slope > 0:
-            guess = first + int((self.budget_bytes - peaks[0]) / slope)
+        before, guess = start, 2 * start
+        for _ in range(_MOST_GUESSES):
+            peaks = self.unplanned_peak_bytes(before), self.unplanned_peak_bytes(guess)
+            slope = (peaks[1] - peaks[0]) / (guess - before)
+            if slope <= 0:
+                break
+            rest_bytes = self.budget_bytes - peaks[1]
+            following = min(max(1, guess + math.floor(rest_bytes / slope)), _MOST)
+            if following in (before, guess):
+                guess = following
+                break
+            before, guess = guess, following
         return largest(self.fits_unplanned, guess)
 
     def largest_planned(self, unplanned: int) -> int:

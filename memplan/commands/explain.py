@@ -106,6 +106,8 @@ def _about_tensor(story: Explanation, name: str) -> dict[str, Any]:
 def _about_op(story: Explanation, name: str) -> dict[str, Any]:
     names = [op.name for op in story.graph.ops]
     i = _find(name, names, "op")
+    from memplan.planner.explain import times
+
     op = story.graph.ops[i]
     again = {index: repeats for index, repeats, _ in story.recomputed()}
     runs = 1 + again.get(i, 0)
@@ -113,7 +115,7 @@ def _about_op(story: Explanation, name: str) -> dict[str, Any]:
     once = "" if op.recomputable else "; it must run only once"
     lines = [
         f"{op.name} is the {op.phase.value} op {op.target}{where}: {format_ns(op.time_ns)}, "
-        f"workspace {format_bytes(op.workspace_bytes)}, runs {runs} time(s){once}."
+        f"workspace {format_bytes(op.workspace_bytes)}, runs {times(runs)}{once}."
     ]
     lines += [f"reads   {story.why(t)}" for t in op.inputs]
     lines += [f"writes  {story.why(t)}" for t in op.outputs]
@@ -163,13 +165,14 @@ def _find(name: str, names: Sequence[str], what: str) -> int:
 
 
 def _print(answer: dict[str, Any]) -> None:
+    from memplan.planner.advice import KIND_NAMES
     from memplan.tables import print_plainly
 
     print_plainly(*answer["text"])
     if rows := answer.get("tensors_at_peak"):
         table = _rows(("largest at the peak", "bytes", "kind"))
         for row in rows[:_MOST_ROWS]:
-            table.add_row(row["name"], format_bytes(row["bytes"]), row["kind"])
+            table.add_row(row["name"], format_bytes(row["bytes"]), KIND_NAMES[row["kind"]])
         rest = sum(row["bytes"] for row in rows[_MOST_ROWS:])
         if rest:
             table.add_row(f"({len(rows) - _MOST_ROWS} more)", format_bytes(rest), "")
