@@ -186,7 +186,7 @@ def _solve(question: _Question, solver: Solver) -> _Answer:
         return replace(answer, memory_bytes=peak_rss_bytes() - before_bytes)
     minimum = question.minimum
     if minimum is None and solver.name == "auto" and solution.status is not Status.INFEASIBLE:
-        minimum = minimum_budget(problem.graph, limits=limits)
+        minimum = minimum_budget(problem.graph, limits=limits, tiers=problem.tiers)
     if minimum is not None and minimum.feasible_bytes <= problem.budget_bytes:
         # The search for the smallest budget left a schedule for it: "min" always has a plan.
         return _Answer(
