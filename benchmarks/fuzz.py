@@ -1,6 +1,6 @@
 """Trains random modules by plans for random budgets beside plain PyTorch.
 
-    python -m benchmarks.fuzz [--count 500] [--first 0] [--solver greedy]
+    python -m benchmarks.fuzz [--count 500] [--first 0] [--solver auto]
 
 Each module is planned for a budget between the smallest that is found and its unplanned peak, and
 takes steps that must not differ from plain ones in any bit of outputs, gradients, parameters,
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--first", type=int, default=0, help="seed of the first module")
-    parser.add_argument("--solver", default="greedy")
+    parser.add_argument("--solver", default="auto")
     asked = parser.parse_args(argv)
     tally: Counter[str] = Counter()
     started, seed = time.perf_counter(), asked.first
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if tally["failed"] else 0
 
 
-def try_module(seed: int, solver: str = "greedy") -> Trial | None:
+def try_module(seed: int, solver: str = "auto") -> Trial | None:
     """Train one random module with and without a plan.
 
     Returns:

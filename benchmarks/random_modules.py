@@ -266,8 +266,8 @@ def _scoped(m: Any, x: torch.Tensor, line: Instruction) -> torch.Tensor:
             return x + layer(x).detach()  # type: ignore[no-any-return]
         case 2:
             with torch.autocast("cpu", torch.bfloat16):
-                made = layer(torch.tanh(layer(x)))
-            return made.float()  # type: ignore[no-any-return]
+                made = torch.tanh(layer(x))
+            return made.float()
         case 3:
             return (x.double().square().mean(1, keepdim=True) * x).float()
         case 4:

@@ -184,10 +184,13 @@ def _solve(question: _Question, solver: Solver) -> _Answer:
         schedule = _judged(problem, solution.schedule, solver)
         answer = _believe(problem, solution, schedule, solver, seconds)
         return replace(answer, memory_bytes=peak_rss_bytes() - before_bytes)
-    if question.minimum is not None:
-        # The search that set the budget left a schedule for it: "min" always has a plan.
+    minimum = question.minimum
+    if minimum is None and solver.name == "auto" and solution.status is not Status.INFEASIBLE:
+        minimum = minimum_budget(problem.graph, limits=limits, tiers=problem.tiers)
+    if minimum is not None and minimum.feasible_bytes <= problem.budget_bytes:
+        # The search for the smallest budget left a schedule for it: "min" always has a plan.
         return _Answer(
-            schedule=_judged(problem, question.minimum.schedule, solver),
+            schedule=_judged(problem, minimum.schedule, solver),
             status=Status.FEASIBLE,
             solver=solver.name,
             proven_bound_ns=problem.graph.time_ns,

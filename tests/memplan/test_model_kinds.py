@@ -139,9 +139,67 @@ def plain_checkpoint(m: Any, x: torch.Tensor) -> Any:
     return checkpoint(m.more[0], m.net(x), use_reentrant=False)
 
 
+def invert(m: Any, x: torch.Tensor) -> Any:
+    h = m.net(x)
+    product = h.t() @ h + torch.eye(8)
+    return torch.linalg.inv(product), torch.linalg.solve(product, h.t())
+
+
+def draw_into_any_layout(m: Any, x: torch.Tensor) -> torch.Tensor:
+    h = m.net(x).t().contiguous().t()
+    functional.dropout(h, 0.2, training=True, inplace=True)
+    noise = torch.zeros(6, 8)
+    noise[:, 1:6].normal_()
+    noise[::2].bernoulli_(0.3)
+    result: torch.Tensor = h * noise.t().clone().t().uniform_()
+    return result
+
+
+def multiply_and_add(m: Any, x: torch.Tensor) -> torch.Tensor:
+    h = m.net(x) * 1.0
+    h.addcmul_(x, x.tanh(), value=0.5)
+    return h.addcdiv_(x, x.exp(), value=0.3).add_(x, alpha=0.7)  # type: ignore[no-any-return]
+
+
+def change_a_parameter(m: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        m.net[0].weight.mul_(0.99)
+    return m.net(x)  # type: ignore[no-any-return]
+
+
+def return_a_buffer(m: Any, x: torch.Tensor) -> tuple[Any, ...]:
+    h, old = m.net(x), m.mean[:4]
+    m.mean.add_(h.detach().sum(0))
+    return h, m.mean, old, h.topk(2, 1), h.mean(0).expand(6, 8)
+
+
+class Halved(torch.autograd.Function):
+    """Writes to its input, and has a gradient of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(x)
+        x.mul_(2)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 3
+
+
+def own_function(m: Any, x: torch.Tensor) -> Any:
+    return Halved.apply(m.net(x) * 1)  # type: ignore[no-untyped-call]
+
+
 @pytest.mark.parametrize(
     "run",
     [
+        invert,
+        draw_into_any_layout,
+        multiply_and_add,
+        change_a_parameter,
+        return_a_buffer,
+        own_function,
         update_in_place,
         assign_a_buffer,
         write_to_the_input,
@@ -200,6 +258,15 @@ def look_up_sparsely(m: Any, x: torch.Tensor) -> Any:
     return m.net(m.more[0](torch.arange(6)))
 
 
+def set_the_random_state(m: Any, x: torch.Tensor) -> Any:
+    torch.manual_seed(3)
+    return m.net(x) * torch.rand(8)
+
+
+def select_rows(m: Any, x: torch.Tensor) -> Any:
+    return m.net(x)[x[:, 0] > 0]
+
+
 def repeat_while(m: Any, x: torch.Tensor) -> Any:
     while x.norm() > 1:
         x = m.net(x) / 2
@@ -213,6 +280,8 @@ def repeat_while(m: Any, x: torch.Tensor) -> Any:
         (draw_from_a_generator, r"torch\.Generator"),
         (differentiate_inside, "double backward"),
         (look_up_sparsely, "gradient is sparse"),
+        (set_the_random_state, "state of the random generator is set"),
+        (select_rows, "depends on the values of a tensor"),
         (repeat_while, "branch depends on the values"),
     ],
 )

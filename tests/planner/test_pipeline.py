@@ -58,7 +58,7 @@ def minimum(monkeypatch: pytest.MonkeyPatch) -> list[Limits]:
     """The search for the smallest budget finds the 104-byte schedule; returns its calls."""
     calls: list[Limits] = []
 
-    def search(graph: Graph, limits: Limits) -> MinimumBudget:
+    def search(graph: Graph, limits: Limits, tiers: object = ()) -> MinimumBudget:
         calls.append(limits)
         return MinimumBudget(limit_bytes=104, feasible_bytes=104, schedule=RECOMPUTED)
 
@@ -149,7 +149,7 @@ def test_a_budget_below_the_limit_is_infeasible_without_solving(minimum: list[Li
 def test_a_proof_of_the_solver_moves_the_limit_up(
     monkeypatch: pytest.MonkeyPatch, minimum: list[Limits]
 ) -> None:
-    def search(graph: Graph, limits: Limits) -> MinimumBudget:
+    def search(graph: Graph, limits: Limits, tiers: object = ()) -> MinimumBudget:
         return MinimumBudget(limit_bytes=104, feasible_bytes=130, schedule=KEPT)
 
     monkeypatch.setattr(pipeline, "minimum_budget", search)
@@ -173,7 +173,7 @@ def test_a_known_schedule_refutes_the_solver(
 def test_running_out_of_time_proves_nothing(
     monkeypatch: pytest.MonkeyPatch, minimum: list[Limits]
 ) -> None:
-    def search(graph: Graph, limits: Limits) -> MinimumBudget:
+    def search(graph: Graph, limits: Limits, tiers: object = ()) -> MinimumBudget:
         return MinimumBudget(limit_bytes=104, feasible_bytes=130, schedule=KEPT)
 
     monkeypatch.setattr(pipeline, "minimum_budget", search)
