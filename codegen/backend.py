@@ -16,6 +16,7 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._inductor import config as inductor_config
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from memplan.codegen.emit import StepGraphs, emit
@@ -70,10 +71,14 @@ class Backend:
             read, but it is on the device all the same.
         plan_only: While set, a compiled step raises `PlannedOnly` instead of running.
         swap: Where the steps move tensors to.
+        torch_type: Where the steps will run; steps of fake tensors are traced for it.
     """
 
-    def __init__(self, plan_for: PlanFor, swap: SwapPlaces | None = None) -> None:
+    def __init__(
+        self, plan_for: PlanFor, swap: SwapPlaces | None = None, torch_type: str = "cpu"
+    ) -> None:
         self.plan_for = plan_for
+        self.torch_type = torch_type
         self.swap = swap or SwapPlaces()
         self.steps: list[PlannedStep] = []
         self.plan_only = False
@@ -113,7 +118,9 @@ class Backend:
             decompositions=KERNELS,
         )
         # So that the tracer keeps random draws that nothing reads: they move the generator.
-        with inductor_config.patch(fallback_random=True), traced_as_run():
+        is_fake = any(isinstance(example, FakeTensor) for example in example_inputs)
+        traced_for = self.torch_type if is_fake else "cpu"
+        with inductor_config.patch(fallback_random=True), traced_as_run(traced_for):
             compiled: Callable[..., Any] = compile_graph(module, example_inputs)
 
         def run(*args: Any) -> Any:
@@ -126,11 +133,11 @@ class Backend:
     def fresh(self) -> Backend:
         """Return a backend that has captured nothing yet, but knows the plans of this one."""
         known = {step.joint.digest: step.plan for step in self.steps}
-        return Backend(known_before(known, self.plan_for), self.swap)
+        return Backend(known_before(known, self.plan_for), self.swap, self.torch_type)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the plans; graphs are captured again where they are needed."""
-        return Backend, (self.fresh().plan_for, self.swap)
+        return Backend, (self.fresh().plan_for, self.swap, self.torch_type)
 
     def _swapping(self, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
         """Return what runs a graph with the stores of its plan, if it has any."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from memplan.errors import InfeasibleBudget, InvalidSchedule, SolverStopped
 from memplan.graph_capture.graph import Graph
+from memplan.planner.advice import advice
 from memplan.planner.limits import lower_limit
 from memplan.planner.memory_use import peak_rss_bytes
 from memplan.planner.minimum import MinimumBudget, minimum_budget, quick
@@ -51,7 +52,7 @@ def make_plan(
             `"min"` or cannot be met, takes up to `time_s` more. Both that search and the solver
             at the smallest budget get less time on small graphs, see `minimum.quick`.
         provenance: What else the plan should remember; goes before the graph's own.
-        tiers: Where tensors may be moved to. `"min"` is the smallest budget without them.
+        tiers: Where tensors may be moved to.
 
     Raises:
         BudgetSyntaxError: The budget cannot be read.
@@ -122,7 +123,7 @@ def _ask(graph: Graph, budget: str | int, limits: Limits, tiers: tuple[Tier, ...
     minimum: MinimumBudget | None = None
     notes: tuple[str, ...] = ()
     if isinstance(budget, str) and budget.strip().lower() == "min":
-        minimum = minimum_budget(graph, limits=limits)
+        minimum = minimum_budget(graph, limits=limits, tiers=tiers)
         budget_bytes = minimum.feasible_bytes
         notes = (_minimum_note(minimum),)
     else:
@@ -251,8 +252,8 @@ def _believe(
 def _nothing_found(
     question: _Question, solution: Solution, solver: Solver
 ) -> InfeasibleBudget | SolverStopped:
-    budget_bytes = question.problem.budget_bytes
-    minimum = minimum_budget(question.problem.graph, limits=question.limits)
+    problem, budget_bytes = question.problem, question.problem.budget_bytes
+    minimum = minimum_budget(problem.graph, limits=question.limits, tiers=problem.tiers)
     if minimum.feasible_bytes <= budget_bytes:
         return SolverStopped(
             f"solver {solver.name!r} found no schedule within {budget_bytes:,} bytes"
@@ -282,7 +283,8 @@ def _infeasible(
     question: _Question, limit_bytes: int, minimum: MinimumBudget | None = None
 ) -> InfeasibleBudget:
     graph = question.problem.graph
-    minimum = minimum or minimum_budget(graph, limits=question.limits)
+    tiers = question.problem.tiers
+    minimum = minimum or minimum_budget(graph, limits=question.limits, tiers=tiers)
     at = question.limit_op
     bound_bytes = max(limit_bytes, minimum.limit_bytes)
     return InfeasibleBudget(
@@ -292,6 +294,7 @@ def _infeasible(
         # A limit from a longer proof than `lower_limit` belongs to no single op.
         op=graph.ops[at].name if at >= 0 and bound_bytes == question.limit_bytes else "",
         top_tensors=_largest_at(graph, at),
+        advice=advice(graph, at, question.problem.budget_bytes),
     )
 
 
@@ -313,6 +316,7 @@ def _provenance(
 ) -> Mapping[str, str]:
     """Return where the plan comes from; keys in the order of the alphabet."""
     known = {
+        "gap": str(limits.gap),
         "graph_sha256": hashlib.sha256(graph.to_json().encode()).hexdigest(),
         "memplan": version("memplan"),
         "seed": str(limits.seed),

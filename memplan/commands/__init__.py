@@ -5,6 +5,7 @@ from memplan.commands.devices import calibrate, devices
 from memplan.commands.estimate import estimate
 from memplan.commands.explain import explain
 from memplan.commands.maxbatch import maxbatch
+from memplan.commands.report import report
 from memplan.commands.sweep import sweep
 
-COMMANDS = (estimate, sweep, maxbatch, explain, compare, devices, calibrate)
+COMMANDS = (estimate, sweep, maxbatch, explain, report, compare, devices, calibrate)

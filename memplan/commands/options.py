@@ -47,6 +47,16 @@ GET_OFFLINE = click.option(
 )
 
 
+GET_GAP = click.option(
+    "--gap",
+    type=click.FloatRange(min=0),
+    default=0.003,
+    show_default=True,
+    metavar="SHARE",
+    help="Stop when proven to be so near the fastest.",
+)
+
+
 def get_time_limit(default_s: float) -> Callable[[_F], _F]:
     """Return the option `--time-limit` with a default."""
     return click.option(
