@@ -24,11 +24,13 @@ from memplan.codegen.known_plans import PlanFor, known_before
 from memplan.codegen.partial_backward import boxed_backward, pass_absent_gradients
 from memplan.codegen.swap.places import SwapPlaces
 from memplan.codegen.swap.store import stores_in_use
+from memplan.errors import CaptureError
 from memplan.graph_capture.annotate import with_unused_state
 from memplan.graph_capture.graph import Kind
 from memplan.graph_capture.joint import GivenInput, JointGraph, read_joint
 from memplan.graph_capture.module_path import dotted_name
 from memplan.graph_capture.native_kernels import KERNELS, traced_as_run
+from memplan.graph_capture.random_layouts import RANDOM_KERNELS
 from memplan.planner.plan import Plan
 
 
@@ -59,6 +61,19 @@ class PlannedOnly(BaseException):
     def __init__(self, step: PlannedStep | None = None) -> None:
         super().__init__()
         self.step = step
+
+
+class NewlyTied(CaptureError):
+    """Raised where two tensors that a step was captured for have become one.
+
+    Gradients would be summed in another order than plain PyTorch sums them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "two parameters were tied after the step was captured; call torch._dynamo.reset() so "
+            "that it is captured again"
+        )
 
 
 class Backend:
@@ -115,7 +130,7 @@ class Backend:
             inference_compiler=lambda graph, inputs: self._compile(graph, inputs, None),
             partition_fn=partition,
             keep_inference_input_mutations=True,
-            decompositions=KERNELS,
+            decompositions=KERNELS | RANDOM_KERNELS,
         )
         # So that the tracer keeps random draws that nothing reads: they move the generator.
         is_fake = any(isinstance(example, FakeTensor) for example in example_inputs)
@@ -123,7 +138,11 @@ class Backend:
         with inductor_config.patch(fallback_random=True), traced_as_run(traced_for):
             compiled: Callable[..., Any] = compile_graph(module, example_inputs)
 
+        different = len(set(map(id, example_inputs)))
+
         def run(*args: Any) -> Any:
+            if len(set(map(id, args))) < different:
+                raise NewlyTied
             outputs = compiled(*args)
             pass_absent_gradients(outputs, args)
             return outputs

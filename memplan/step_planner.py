@@ -31,6 +31,7 @@ from memplan.graph_capture.optimizer_state import MakeOptimizer, optimizer_bytes
 from memplan.graph_capture.profile import Profiler
 from memplan.planner.pipeline import make_plan
 from memplan.planner.plan import Plan
+from memplan.planner.plan_cache import PlanCache, question_of
 from memplan.planner.problem import Limits
 from memplan.planner.solver import load_solver
 from memplan.units import format_bytes, parse_budget
@@ -161,7 +162,13 @@ class StepPlanner:
             self.pricer.progress("solving", 0, 0)
         measured = self.pricer.profile_kind == "measured"
         tiers = self.swapping.tiers(graph, self.pricer.device, measured=measured)
-        plan = make_plan(graph, self.budget, solver=self.solver, limits=self.limits, tiers=tiers)
+        plan = PlanCache().plan(
+            graph,
+            question_of(self.budget, self.solver, self.limits, tiers),
+            lambda: make_plan(
+                graph, self.budget, solver=self.solver, limits=self.limits, tiers=tiers
+            ),
+        )
         return _with_device_notes(plan, self.pricer.device, measured=measured)
 
 

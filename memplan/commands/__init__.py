@@ -1,5 +1,6 @@
 """Commands of the command line, one module each; `memplan.cli` registers them."""
 
+from memplan.commands.cache import cache
 from memplan.commands.compare import compare
 from memplan.commands.devices import calibrate, devices
 from memplan.commands.estimate import estimate
@@ -8,4 +9,4 @@ from memplan.commands.maxbatch import maxbatch
 from memplan.commands.report import report
 from memplan.commands.sweep import sweep
 
-COMMANDS = (estimate, sweep, maxbatch, explain, report, compare, devices, calibrate)
+COMMANDS = (estimate, sweep, maxbatch, explain, report, compare, devices, calibrate, cache)
