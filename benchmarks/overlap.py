@@ -75,7 +75,7 @@ def _measured(solver: str, link: str, asked: argparse.Namespace) -> dict[str, An
     )
     found = check(module, (x,), steps=2, timed_steps=asked.repeats)
     predicted = 1 + module.plan.overhead
-    row = {
+    row: dict[str, Any] = {
         "solver": solver,
         "link": link,
         "moved_bytes": module.plan.timeline.swapped_bytes,

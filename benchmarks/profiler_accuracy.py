@@ -4,8 +4,8 @@ For each net: the sum of the costs of all nodes of its joint graph by the measur
 profiler, the time of the compiled step, and how far the two order the operations alike (views
 left out).
 Two small nets, on which the model of a CPU was fitted, and what is named of the examples:
-`python -m benchmarks.profiler_accuracy resnet50 gpt2`, on an idle machine; `--threads 2` and so on.
-With `--cpu-time` processor time is measured instead, which on one thread other programs hardly
+`python -m benchmarks.profiler_accuracy resnet50 gpt2`, on an idle machine; `--threads 2` and so
+on. With `--cpu-time` processor time is measured instead, which on one thread other programs hardly
 disturb.
 """
 
