@@ -6,8 +6,9 @@ All are on the same graph, costs and judge: captured with fake tensors and the a
 of an A100, every point verified and its time and peak computed by `simulate`. Methods that look
 at no budget (Chen's, PyTorch's min-cut, `activation_memory_budget` from 0 to 1 as its knapsack,
 one `torch.utils.checkpoint` a block) have the points that they have; the others are asked for
-each budget. Then `auto` is asked for the peak of every point that no other peer beats in both:
-it should need no more time at any of them. Rockmate is compared with by `rockmate_ground`.
+each budget; where Checkmate's MILP is too large it has none. Then `auto` is asked for the peak
+of every point that no other peer beats in both: it should need no more time at any of them.
+Rockmate is compared with by `rockmate_ground`.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ def main() -> int:
     asking = {"time_limit": options.time_limit, "processes": options.processes, "done": _say}
     peers = [*plans_without_budget(graph, blocks), *compare(graph, ["100%"], FIXED, **asking)]
     peers += compare(graph, budgets, split_list(options.solvers, "solvers"), **asking)
+    peers = [row for row in peers if not handed_back(row)]
     front = pareto(peers)
     asked = sorted({row.peak_bytes for row in front if row.peak_bytes is not None})
     ours = compare(graph, [*asked, *budgets], ["auto"], **asking)
@@ -128,6 +130,11 @@ def _rows(graph: Graph, name: str, plans: Iterable[Sequence[int]]) -> list[Compa
             )
         )
     return rows
+
+
+def handed_back(row: ComparisonRow) -> bool:
+    """Whether Checkmate did not try, and returned this project's schedule that it starts from."""
+    return row.solver == "checkmate" and row.overhead is not None and bool(row.reason)
 
 
 def pareto(rows: Iterable[ComparisonRow]) -> list[ComparisonRow]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,9 @@ def test_methods_without_a_budget_have_their_own_points() -> None:
     found = list(peers.plans_without_budget(chain(16), ""))
     assert {r.solver for r in found} == {"chen-greedy", "knapsack"}
     assert min(r.overhead or 0.0 for r in found) == 0.0
+
+
+def test_what_checkmate_only_starts_from_is_no_point_of_its() -> None:
+    start = replace(row("checkmate", 3, 0.1), reason="568 ops are more than 250")
+    assert peers.handed_back(start)
+    assert not peers.handed_back(row("checkmate", 3, 0.1))
