@@ -32,7 +32,6 @@ from memplan.graph_capture.module_path import dotted_name
 from memplan.graph_capture.native_kernels import KERNELS, traced_as_run
 from memplan.planner.plan import Plan
 
-
 Lowering: TypeAlias = Literal["eager", "inductor"]
 
 
