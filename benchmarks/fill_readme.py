@@ -2,6 +2,7 @@
 
     python -m benchmarks.verify_examples --json benchmarks/results/verify_examples.json
     python -m benchmarks.alternatives --json benchmarks/results/alternatives.json
+    python -m benchmarks.max_batch --json benchmarks/results/max_batch.json
     python -m benchmarks.fill_readme [--check]
 
 Each table stands between two comments that name it, and is replaced as a whole. With `--check`
@@ -90,9 +91,24 @@ def alternatives(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def max_batch(rows: Sequence[Row]) -> str:
+    """One line an example: the largest batch without a plan, and with one."""
+    lines = _head("example", "unplanned", "planned", "times as large", "extra time")
+    for row in rows:
+        if "error" in row:
+            lines.append(_line(row["example"], row["error"], *[""] * 3))
+            continue
+        batches = str(row["unplanned_batch"]), str(row["planned_batch"])
+        lines.append(
+            _line(row["example"], *batches, f"x {row['ratio']:.2f}", f"+{row['overhead']:.1%}")
+        )
+    return "\n".join(lines)
+
+
 TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "verify_examples": verify_examples,
     "alternatives": alternatives,
+    "max_batch": max_batch,
 }
 
 

@@ -3,30 +3,37 @@
 For each net: the sum of the costs of all nodes of its joint graph by the measured and the analytic
 profiler, the time of the compiled step, and how far the two order the operations alike (views
 left out).
-Run it on an idle machine: `python -m benchmarks.profiler_accuracy`; `--threads 2` and so on. With
-`--cpu-time` processor time is measured instead, which on one thread other programs hardly disturb.
+Two small nets, on which the model of a CPU was fitted, and what is named of the examples:
+`python -m benchmarks.profiler_accuracy resnet50 gpt2`, on an idle machine; `--threads 2` and so on.
+With `--cpu-time` processor time is measured instead, which on one thread other programs hardly
+disturb.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import statistics
 import tempfile
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from benchmarks.fill_readme import ROOT
 from memplan.graph_capture.analytic_profiler import AnalyticProfiler, traffic_bytes
 from memplan.graph_capture.devices import find_device
 from memplan.graph_capture.measured_profiler import MeasuredProfiler
+from memplan.model_file import ModelFile, read_model_file
 from memplan.units import format_ns
 from tests.joint_graphs import JointGraph, attention_block, conv_net
 
 STEPS = 7
+STEPS_OF_EXAMPLES = 3
 
 
 def conv_case() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
@@ -40,6 +47,30 @@ def attention_case() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     return attention_block(vocabulary=8000, width=384, heads=6), (tokens[0], tokens[1])
 
 
+class WithLoss(nn.Module):
+    """A model and its loss as one module that takes positional inputs."""
+
+    def __init__(self, file: ModelFile) -> None:
+        super().__init__()
+        self.model, self.loss, self.names = file.model, file.loss, tuple(file.kwargs)
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """Return the loss."""
+        split = len(inputs) - len(self.names)
+        named = dict(zip(self.names, inputs[split:], strict=True))
+        assert self.loss is not None
+        targets = len(inspect.signature(self.loss).parameters) - 1
+        output = self.model(*inputs[: split - targets], **named)
+        result: torch.Tensor = self.loss(output, *inputs[split - targets : split])
+        return result
+
+
+def example_case(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Return an example with its loss, and its inputs."""
+    file = read_model_file(ROOT / "examples" / f"{name}.py")
+    return WithLoss(file), (*file.args, *file.kwargs.values())
+
+
 CASES: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {
     "conv net": conv_case,
     "attention block": attention_case,
@@ -49,6 +80,7 @@ CASES: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {
 def main() -> None:
     """Print one line a net."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="examples to compare as well")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--cpu-time", action="store_true", help="processor time, on one thread")
     options = parser.parse_args()
@@ -56,11 +88,13 @@ def main() -> None:
     if options.cpu_time:
         # The profiler reads this clock as well.
         time.perf_counter_ns = time.process_time_ns
-    for name, make in CASES.items():
+    cases = CASES | {name: partial(example_case, name) for name in options.names}
+    for name, make in cases.items():
         torch.manual_seed(0)
         model, args = make()
         joint = JointGraph(model)
-        times_ns = [_time_step_ns(joint, args) for _ in range(STEPS + 2)][2:]
+        steps = STEPS if name in CASES else STEPS_OF_EXAMPLES
+        times_ns = [_time_step_ns(joint, args) for _ in range(steps + 1)][1:]
         # The fastest step, as the profiler's figures, too, are those of an undisturbed run.
         step_ns = min(times_ns)
         calls = joint.calls()
@@ -74,7 +108,8 @@ def main() -> None:
             f"{name}: {len(measured)} nodes; step {format_ns(step_ns)}; "
             f"measured ops {format_ns(sum(measured))} ({sum(measured) / step_ns:.0%}); "
             f"analytic {format_ns(sum(modelled))} ({sum(modelled) / step_ns:.0%}); "
-            f"rank correlation {correlation:.2f}"
+            f"rank correlation {correlation:.2f}",
+            flush=True,
         )
 
 

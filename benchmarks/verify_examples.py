@@ -1,9 +1,11 @@
 """Run every example by its plan and compare it with the unplanned step.
 
     python -m benchmarks.verify_examples [NAME ...] [--budgets 70%,50%,35%] [--json FILE]
+    python -m benchmarks.verify_examples [NAME ...] --swap disk,host [--link 4GB/s]
 
 For each budget, or the smallest feasible one where that is higher: three optimizer steps both
-ways, bit by bit, and the measured peak beside the planned one.
+ways, bit by bit, and the measured peak beside the planned one. With `--swap`, once for each place
+that tensors may be moved to; there a budget below the smallest that recomputing can meet is met.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
-COLUMNS = ("example", "budget", "unplanned", "planned", "measured", "off", "extra", "identical")
+COLUMNS = (
+    *("example", "swap", "budget", "unplanned", "planned", "measured", "off"),
+    *("moved", "extra", "step", "identical"),
+)
 
 
 def main() -> int:
@@ -30,22 +35,31 @@ def main() -> int:
     parser.add_argument("--budgets", default="70%,50%,35%")
     parser.add_argument("--solver", default="auto")
     parser.add_argument("--time-limit", type=float, default=60.0)
+    parser.add_argument("--swap", default="none", help="places to move to, as disk,host")
+    parser.add_argument("--link", help="speed of the link that --swap host keeps to")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         print(json.dumps(verify_one(options.one, options.budgets.split(","), options)))
         return 0
-    names = options.names or sorted(p.stem for p in (ROOT / "examples").glob("*.py"))
+    names = options.names or examples()
     rows: list[dict[str, Any]] = []
     for name in names:
-        found = _in_own_process(name, options)
-        _print(found)
-        rows += found
-    Console(width=120).print(_table(rows))
+        for place in options.swap.split(","):
+            found = _in_own_process(name, place, options)
+            _print(found)
+            rows += found
+    Console(width=140).print(_table(rows))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 0 if all(row.get("holds") for row in rows) else 1
+
+
+def examples() -> list[str]:
+    """Return the examples that run here: those that name no other device to be planned for."""
+    files = (ROOT / "examples").glob("*.py")
+    return sorted(path.stem for path in files if "--device" not in path.read_text())
 
 
 def verify_one(name: str, budgets: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -79,6 +93,7 @@ def verify_one(name: str, budgets: list[str], options: argparse.Namespace) -> li
         rows.append(
             {
                 "example": name,
+                "swap": options.swap,
                 "asked": asked,
                 "budget_bytes": plan.budget_bytes,
                 "unplanned_peak_bytes": plan.unplanned_peak_bytes,
@@ -86,6 +101,7 @@ def verify_one(name: str, budgets: list[str], options: argparse.Namespace) -> li
                 "planned_peak_bytes": plan.planned_peak_bytes,
                 "measured_peak_bytes": check.measured_peak_bytes,
                 "off": off,
+                "moved_bytes": plan.timeline.swapped_bytes,
                 "overhead": plan.overhead,
                 "gap": plan.gap,
                 "step_time_ratio": check.step_time_ratio,
@@ -113,6 +129,8 @@ def _compile(file: Any, budget: str, options: argparse.Namespace) -> tuple[Any, 
             optimizer=file.optimizer,
             solver=options.solver,
             time_limit=options.time_limit,
+            swap=options.swap,
+            link=options.link,
         )
 
     try:
@@ -123,14 +141,16 @@ def _compile(file: Any, budget: str, options: argparse.Namespace) -> tuple[Any, 
         return at("min"), "min"
 
 
-def _in_own_process(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+def _in_own_process(name: str, place: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Verify one example where its memory goes back to the system afterwards."""
     command = [sys.executable, "-m", "benchmarks.verify_examples", "--one", name]
     command += ["--budgets", options.budgets, "--solver", options.solver]
-    command += ["--time-limit", str(options.time_limit)]
+    command += ["--time-limit", str(options.time_limit), "--swap", place]
+    if options.link:
+        command += ["--link", options.link]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        return [{"example": name, "error": f"exit code {done.returncode}"}]
+        return [{"example": name, "swap": place, "error": f"exit code {done.returncode}"}]
     rows: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return rows
 
@@ -146,16 +166,19 @@ def _table(rows: list[dict[str, Any]]) -> Table:
         table.add_column(column, justify="left" if column == "example" else "right")
     for row in rows:
         if "error" in row:
-            table.add_row(row["example"], row["error"])
+            table.add_row(row["example"], row["swap"], row["error"])
             continue
         table.add_row(
             row["example"],
+            row["swap"],
             f"{row['asked']} {row['budget_bytes'] / 1e6:,.1f}",
             f"{row['unplanned_peak_bytes'] / 1e6:,.1f} MB",
             f"{row['planned_peak_bytes'] / 1e6:,.1f} MB",
             f"{row['measured_peak_bytes'] / 1e6:,.1f} MB",
             f"{row['off']:+.3%}",
+            f"{row['moved_bytes'] / 1e6:,.0f} MB",
             f"{row['overhead']:+.2%}",
+            f"x {row['step_time_ratio']:.2f}",
             "yes" if row["identical"] else "NO",
         )
     return table

@@ -9,13 +9,15 @@ from pathlib import Path
 from torch import fx
 
 from memplan.codegen.backend import PlannedStep
+from memplan.codegen.report import REPORT_FILE, report
 from memplan.errors import UsageError
 
 PLAN_FILE = "plan.json"
+CODE_FILES = ("forward.py", "backward.py")
 
 
 def save_step(step: PlannedStep, folder: str | Path) -> Path:
-    """Write `plan.json`, `forward.py` and `backward.py` to a folder and return it.
+    """Write `plan.json`, `forward.py`, `backward.py` and `report.html` to a folder; return it.
 
     The folder is complete or not there: it is written beside its place and moved. Files of an
     older plan are replaced, other files stay.
@@ -29,10 +31,13 @@ def save_step(step: PlannedStep, folder: str | Path) -> Path:
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".memplan-", dir=target) as beside:
             draft = Path(beside)
-            (draft / "forward.py").write_text(_readable(step.graphs.forward), encoding="utf-8")
-            (draft / "backward.py").write_text(_readable(step.graphs.backward), encoding="utf-8")
+            graphs = (step.graphs.forward, step.graphs.backward)
+            code = dict(zip(CODE_FILES, map(_readable, graphs), strict=True))
+            texts = {**code, REPORT_FILE: report(step.plan, code)}
+            for name, text in texts.items():
+                (draft / name).write_text(text, encoding="utf-8")
             step.plan.save(draft / PLAN_FILE)
-            for name in ("forward.py", "backward.py", PLAN_FILE):
+            for name in (*texts, PLAN_FILE):
                 shutil.move(draft / name, target / name)
     except OSError as error:
         if is_new:

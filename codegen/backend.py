@@ -16,6 +16,7 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._inductor import config as inductor_config
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from memplan.codegen.emit import StepGraphs, emit
@@ -24,12 +25,14 @@ from memplan.codegen.known_plans import PlanFor, known_before
 from memplan.codegen.partial_backward import boxed_backward, pass_absent_gradients
 from memplan.codegen.swap.places import SwapPlaces
 from memplan.codegen.swap.store import stores_in_use
+from memplan.errors import CaptureError
 from memplan.graph_capture.annotate import with_unused_state
 from memplan.graph_capture.fusion import fused_nodes
 from memplan.graph_capture.graph import Kind
 from memplan.graph_capture.joint import GivenInput, JointGraph, read_joint
 from memplan.graph_capture.module_path import dotted_name
 from memplan.graph_capture.native_kernels import KERNELS, traced_as_run
+from memplan.graph_capture.random_layouts import RANDOM_KERNELS
 from memplan.planner.plan import Plan
 
 Lowering: TypeAlias = Literal["eager", "inductor"]
@@ -64,6 +67,19 @@ class PlannedOnly(BaseException):
         self.step = step
 
 
+class NewlyTied(CaptureError):
+    """Raised where two tensors that a step was captured for have become one.
+
+    Gradients would be summed in another order than plain PyTorch sums them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "two parameters were tied after the step was captured; call torch._dynamo.reset() so "
+            "that it is captured again"
+        )
+
+
 class Backend:
     """Plans each joint graph that Dynamo captures.
 
@@ -74,14 +90,20 @@ class Backend:
             read, but it is on the device all the same.
         plan_only: While set, a compiled step raises `PlannedOnly` instead of running.
         swap: Where the steps move tensors to.
+        torch_type: Where the steps will run; steps of fake tensors are traced for it.
         lowering: What runs the planned graphs: `eager`, one operation after another, or
             `inductor`.
     """
 
     def __init__(
-        self, plan_for: PlanFor, swap: SwapPlaces | None = None, lowering: Lowering = "eager"
+        self,
+        plan_for: PlanFor,
+        swap: SwapPlaces | None = None,
+        torch_type: str = "cpu",
+        lowering: Lowering = "eager",
     ) -> None:
         self.plan_for = plan_for
+        self.torch_type = torch_type
         self.lowering = lowering
         self.swap = swap or SwapPlaces()
         self.steps: list[PlannedStep] = []
@@ -122,13 +144,19 @@ class Backend:
             inference_compiler=lambda graph, inputs: self._compile(graph, inputs, None),
             partition_fn=partition,
             keep_inference_input_mutations=True,
-            decompositions=KERNELS,
+            decompositions=KERNELS | RANDOM_KERNELS,
         )
         # So that the tracer keeps random draws that nothing reads: they move the generator.
-        with inductor_config.patch(fallback_random=True), traced_as_run():
+        is_fake = any(isinstance(example, FakeTensor) for example in example_inputs)
+        traced_for = self.torch_type if is_fake else "cpu"
+        with inductor_config.patch(fallback_random=True), traced_as_run(traced_for):
             compiled: Callable[..., Any] = compile_graph(module, example_inputs)
 
+        different = len(set(map(id, example_inputs)))
+
         def run(*args: Any) -> Any:
+            if len(set(map(id, args))) < different:
+                raise NewlyTied
             outputs = compiled(*args)
             pass_absent_gradients(outputs, args)
             return outputs
@@ -152,11 +180,12 @@ class Backend:
     def fresh(self) -> Backend:
         """Return a backend that has captured nothing yet, but knows the plans of this one."""
         known = {step.joint.digest: step.plan for step in self.steps}
-        return Backend(known_before(known, self.plan_for), self.swap, self.lowering)
+        known_plans = known_before(known, self.plan_for)
+        return Backend(known_plans, self.swap, self.torch_type, self.lowering)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the plans; graphs are captured again where they are needed."""
-        return Backend, (self.fresh().plan_for, self.swap, self.lowering)
+        return Backend, (self.fresh().plan_for, self.swap, self.torch_type, self.lowering)
 
     def _swapping(self, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
         """Return what runs a graph with the stores of its plan, if it has any."""

@@ -46,6 +46,14 @@ _SIGNS = (
         "torch.manual_seed sets",
     ),
     (
+        re.compile(r"function `(manual_seed|seed|get_rng_state|set_rng_state|fork_rng)`"),
+        "the state of the random generator is set or read; do that outside the model",
+    ),
+    (
+        re.compile(r"Calling torch\.func\.\w+\(compiled_fn\)"),
+        "the planned module is called inside torch.vmap or torch.func; call its `original` there",
+    ),
+    (
         re.compile(r"`torch\.autograd\.grad`"),
         "the model calls torch.autograd itself, which would need a double backward; take that "
         "derivative outside the model",
@@ -91,8 +99,9 @@ def capture_error(failure: Exception) -> MemplanError | None:
         )
     if isinstance(failure, exc.FailOnRecompileLimitHit):
         return CaptureError(
-            "too many different input shapes or modes came for one optimized module; pad the "
-            "inputs to a few shapes, or compile the model again"
+            "too many different input shapes, modes or Python numbers came for one optimized "
+            "module; pad the inputs to a few shapes, make a number that changes with each step a "
+            "tensor, or compile the model again"
         )
     if _is_tracers(failure):
         return CaptureError(explain(failure))

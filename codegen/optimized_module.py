@@ -12,15 +12,16 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.modules import module as module_hooks
 from torch.utils import _pytree as pytree
 
 from memplan.codegen.artifacts import save_step
-from memplan.codegen.backend import Backend, PlannedOnly, PlannedStep
+from memplan.codegen.backend import Backend, NewlyTied, PlannedOnly, PlannedStep
 from memplan.codegen.capture_errors import capture_error
 from memplan.codegen.pickling import require_picklable
 from memplan.codegen.step import step_function
 from memplan.codegen.tracer_log import tracer_silenced
-from memplan.errors import CaptureError, MemplanError
+from memplan.errors import CaptureError, MemplanError, UsageError
 from memplan.planner.plan import Plan
 
 _TRACER_SETTINGS: dict[str, Any] = {
@@ -31,7 +32,17 @@ _TRACER_SETTINGS: dict[str, Any] = {
     "optimize_ddp": False,
     # A hook that is added or removed later would not be noticed.
     "skip_nnmodule_hook_guards": False,
+    # It would write addcmul_ and addcdiv as formulas, which round otherwise than their kernels.
+    "enable_dynamo_decompositions": False,
 }
+
+# The tracer neither runs these hooks nor notices them.
+_GLOBAL_HOOKS = (
+    module_hooks._global_forward_hooks,
+    module_hooks._global_forward_pre_hooks,
+    module_hooks._global_backward_hooks,
+    module_hooks._global_backward_pre_hooks,
+)
 
 NO_BACKWARD = (
     "there is no backward pass to plan: nothing that the model returns depends on anything that "
@@ -65,13 +76,19 @@ class OptimizedModule(nn.Module):
             UsageError: The loss cannot be called with the model's output.
         """
         super().__init__()
-        step = _with_own_code(step_function(model, loss))
         for shared in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
             self.__dict__[shared] = model.__dict__[shared]
         self.__dict__["original"] = model
         self.__dict__["step_loss"] = loss
         self.__dict__["_backend"] = backend
-        self.__dict__["_run"] = torch.compile(step, backend=backend, fullgraph=True, dynamic=False)
+        self._compile_anew()
+
+    def _compile_anew(self) -> None:
+        """Forget what was captured; what it takes is captured again at the next call."""
+        step = _with_own_code(step_function(self.original, self.step_loss))
+        self.__dict__["_run"] = torch.compile(
+            step, backend=self._backend, fullgraph=True, dynamic=False
+        )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step; plan it first where its shapes or modes are new.
@@ -79,11 +96,13 @@ class OptimizedModule(nn.Module):
         Raises:
             CaptureError: The model cannot be traced as one graph for these inputs.
             InfeasibleBudget: No plan for these inputs fits the budget.
+            UsageError: Hooks are registered on all modules at once, which a plan would not run.
         """
+        _refuse_global_hooks()
         with torch._dynamo.config.patch(**_TRACER_SETTINGS), tracer_silenced():
             self._backend.inputs = (*args, *kwargs.values())
             try:
-                return self._run(*args, **kwargs)
+                return self._run_as_tied(*args, **kwargs)
             except Exception as failure:
                 error = capture_error(failure)
                 if error is None:
@@ -91,6 +110,13 @@ class OptimizedModule(nn.Module):
                 raise error.with_traceback(None) from None
             finally:
                 self._backend.inputs = ()
+
+    def _run_as_tied(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._run(*args, **kwargs)
+        except NewlyTied:
+            self._compile_anew()
+            return self._run(*args, **kwargs)
 
     def plan_for(self, *args: Any, **kwargs: Any) -> PlannedStep:
         """Capture and plan the step for these inputs without running it.
@@ -207,6 +233,14 @@ def run_until_planned(
     finally:
         module._backend.plan_only = False
     return None
+
+
+def _refuse_global_hooks() -> None:
+    if any(hooks for hooks in _GLOBAL_HOOKS):
+        raise UsageError(
+            "hooks are registered on all modules at once (register_module_forward_hook and the "
+            "like), which a planned step would not run; remove them, or hook the modules you mean"
+        )
 
 
 def _fake_mode_of(

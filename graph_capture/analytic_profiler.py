@@ -266,6 +266,12 @@ def _convolution_backward(
     return each * (bool(wanted[0]) + bool(wanted[1]))
 
 
+def _grouped_product(left: Any, right: Any, *_: Any, **__: Any) -> int:
+    """Count the products of all groups, which share the rows, the columns or the sums."""
+    each = 2 * left.shape[-2] * left.shape[-1] * right.shape[-1]
+    return int(each * (left.shape[0] if left.dim() == right.dim() == 3 else 1))
+
+
 def _vector_product(*args: Any, **_: Any) -> int:
     """Count 2 operations for each element of the largest argument."""
     return 2 * max(a.numel() for a in args if isinstance(a, torch.Tensor))
@@ -278,6 +284,7 @@ _FORMULAS: dict[str, Callable[..., int]] = {
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
     "_scaled_dot_product_fused_attention_overrideable": _attention,
     "_scaled_dot_product_fused_attention_overrideable_backward": _attention_backward,
+    "_grouped_mm": _grouped_product,
     "mv": _vector_product,
     "addmv": _vector_product,
     "dot": _vector_product,

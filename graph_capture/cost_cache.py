@@ -10,25 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-
-import platformdirs
 
 from memplan.graph_capture.profile import OpCost
 
 _LOG = logging.getLogger(__name__)
 
 _AMOUNTS = tuple(field.name for field in fields(OpCost))
-
-
-def cache_folder() -> Path:
-    """Return where memplan keeps what it may lose: `$MEMPLAN_CACHE_DIR` or the user's cache."""
-    chosen = os.environ.get("MEMPLAN_CACHE_DIR")
-    return Path(chosen) if chosen else platformdirs.user_cache_path("memplan")
 
 
 class CostCache:

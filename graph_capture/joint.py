@@ -115,7 +115,7 @@ def read_joint(
     Raises:
         CaptureError: The graph has dynamic shapes.
     """
-    reader = _Reader(module, num_forward_outputs, given, fused)
+    reader = _Reader(module, num_forward_outputs, (*_tokens(module, given), *given), fused)
     reader.read()
     graph = Graph(
         name=name,
@@ -331,6 +331,13 @@ class _Reader:
         read = {owner_of(n) for n in read_through(node, self.fused)}
         read -= {owner_of(n) for n in statistics_read(node)}
         return bool(read & self.mutated)
+
+
+def _tokens(module: fx.GraphModule, given: Sequence[GivenInput]) -> list[GivenInput]:
+    """Return what the tracer passes before the caller's inputs to keep checks in their order."""
+    primals = [n for n in module.graph.find_nodes(op="placeholder") if not is_tangent(n)]
+    names = [node.name for node in primals[: len(primals) - len(given)]]
+    return [GivenInput(name=name, kind=Kind.INPUT) for name in names]
 
 
 def _refuse_dynamic_shapes(nodes: Sequence[fx.Node]) -> None:

@@ -16,7 +16,8 @@ from torch.utils import _pytree as pytree
 from memplan.errors import ProfileError
 from memplan.graph_capture.allocations import record_allocations
 from memplan.graph_capture.analytic_profiler import AnalyticProfiler
-from memplan.graph_capture.cost_cache import CostCache, cache_folder
+from memplan.graph_capture.cache_folder import cache_folder
+from memplan.graph_capture.cost_cache import CostCache
 from memplan.graph_capture.device import Device
 from memplan.graph_capture.op_call import OpCall, TensorSpec
 from memplan.graph_capture.plain_execution import plain_execution

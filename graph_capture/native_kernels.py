@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch._C import DispatchKey
 
+from memplan.graph_capture.cuda_kernels import CUDA_ATTENTION, cuda_attention, cuda_dropout
 from memplan.graph_capture.plain_execution import plain_execution
 
 _aten = torch.ops.aten
@@ -94,15 +95,23 @@ def with_filled_workspace(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @contextmanager
-def traced_as_run() -> Iterator[None]:
-    """Trace operators through their C++ kernels while this is entered."""
-    changed = (*_OPERATORS, _dropout)
+def traced_as_run(torch_type: str = "cpu") -> Iterator[None]:
+    """Trace operators through their C++ kernels while this is entered.
+
+    Args:
+        torch_type: Where the step will run. For `cuda`, tensors without memory that pretend to be
+            on the CPU are traced through the kernels that torch takes there.
+    """
+    stands_in = torch_type == "cuda"
+    changed = (*_OPERATORS, _dropout, *((CUDA_ATTENTION,) if stands_in else ()))
     before = {op: dict(op.py_kernels) for op in changed}
     for op in changed:
         for key in _KEYS:
             op.py_kernels.pop(key, None)
     for key in _KEYS:
-        _dropout.py_kernels[key] = _traced_dropout
+        _dropout.py_kernels[key] = cuda_dropout if stands_in else _traced_dropout
+        if stands_in:
+            CUDA_ATTENTION.py_kernels[key] = cuda_attention
     _forget_dispatch(changed)
     try:
         yield

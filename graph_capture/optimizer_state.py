@@ -2,8 +2,10 @@
 
 Nothing is looked up in a table: two steps are run and what is there is counted. They run on the
 meta device, where tensors have sizes and no memory, so that the optimizer of a model of any size
-is priced on any machine. An optimizer with kernels of its own (`fused=True`) is run for real
-instead, with the parameters of one shape and dtype at a time.
+is priced on any machine. torch's fused kernels do not run there: they update everything in place,
+so their state is counted with the plain kernels and their update takes nothing. Optimizers from
+elsewhere with kernels of their own are run for real instead, with the parameters of one shape and
+dtype at a time.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ def optimizer_bytes(
 
     Args:
         optimizer: The lower-case name of a class in `torch.optim`, with its defaults
-            (`sgd-momentum` is SGD with momentum 0.9); a function from parameters to an optimizer;
+            (`sgd-momentum` is SGD with momentum 0.9, `adamw-fused` AdamW with its fused kernel); a
+            function from parameters to an optimizer;
             or an optimizer, which is left as it is, and whose own parameters count.
         parameters: The model's parameters, real or fake; frozen ones have no state.
         torch_type: Where the step will run. On `cuda` torch updates all parameters at once
@@ -110,6 +113,8 @@ def _makers() -> dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]]:
         is_optimizer = isinstance(found, type) and issubclass(found, base) and found is not base
         if is_optimizer and name.lower() not in _REFUSED:
             made[name.lower()] = (found, {})
+            if "fused" in inspect.signature(found).parameters:
+                made[f"{name.lower()}-fused"] = (found, {"fused": True})
     made["sgd-momentum"] = (torch.optim.SGD, {"momentum": 0.9})
     return made
 
@@ -126,7 +131,8 @@ def optimizer_named(name: str, torch_type: str = "cpu") -> MakeOptimizer:
         known = ", ".join(sorted(makers))
         raise UsageError(f"no optimizer is called {name!r}; choose one of {known}")
     build, options = makers[name.strip().lower()]
-    if torch_type == "cuda" and "foreach" in inspect.signature(build).parameters:
+    is_choice = "fused" not in options and "foreach" in inspect.signature(build).parameters
+    if torch_type == "cuda" and is_choice:
         options = {**options, "foreach": True}
     return partial(build, **options)
 
@@ -176,11 +182,24 @@ def _run(make: _MakeForGroups, groups: _Groups) -> OptimizerFootprint:
 
 def _on_meta(make: _MakeForGroups, groups: _Groups) -> OptimizerFootprint:
     optimizer = make([[_parameter(shape, "meta") for shape in group] for group in groups])
+    is_fused = _unfuse(optimizer)
     with _StorageMeter():
         optimizer.step()
     with _StorageMeter() as meter:
         optimizer.step()
-    return OptimizerFootprint(_state_bytes(optimizer), meter.peak_bytes)
+    return OptimizerFootprint(_state_bytes(optimizer), 0 if is_fused else meter.peak_bytes)
+
+
+def _unfuse(optimizer: torch.optim.Optimizer) -> bool:
+    """Choose plain kernels where torch's fused ones are asked for, and say whether they were."""
+    if not type(optimizer).__module__.startswith("torch.optim."):
+        return False
+    fused = [group for group in optimizer.param_groups if group.get("fused")]
+    if len(fused) < len(optimizer.param_groups):
+        return False
+    for group in fused:
+        group.update(fused=False, foreach=False)
+    return True
 
 
 def _for_real(make: _MakeForGroups, groups: _Groups) -> OptimizerFootprint:

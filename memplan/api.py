@@ -49,6 +49,7 @@ def compile(
     device: str | Device | None = None,
     profile: ProfileKind = "measured",
     time_limit: float = 60.0,
+    gap: float = 0.003,
     progress: Progress | None = None,
     watch: Watch | None = None,
     swap: str = "none",
@@ -76,6 +77,8 @@ def compile(
         device: The device to plan for, or its name; by default the one the model is on.
         profile: `"measured"` runs every distinct op here, `"analytic"` computes its cost.
         time_limit: Seconds the solver may take.
+        gap: A plan proven to be within this share of the fastest will do, so that the solver
+            stops before its time is over; 0 to go on until it is the fastest.
         progress: Told what is being done.
         watch: Told of the best schedule so far and its bound while the solver runs.
         swap: Where tensors may be moved to while they are not read: `"none"`, `"disk"`, or
@@ -100,7 +103,7 @@ def compile(
         pricer=pricer_for(model, optimizer, device, profile, progress),
         budget=budget,
         solver=solver,
-        limits=Limits(time_s=time_limit, watch=watch),
+        limits=Limits(time_s=time_limit, gap=gap, watch=watch),
         swapping=swapping,
     )
     if backend == "inductor":
@@ -110,7 +113,8 @@ def compile(
         return fitted_step(make, planner, _as_args(args), kwargs or {})
     if backend != "eager":
         raise UsageError(f"no backend is called {backend!r}; choose eager or inductor")
-    module = OptimizedModule(model, loss, Backend(planner, swapping.places()))
+    target = planner.pricer.device.torch_type
+    module = OptimizedModule(model, loss, Backend(planner, swapping.places(), target))
     module.plan_for(*_as_args(args), **(kwargs or {}))
     return module
 
@@ -127,6 +131,7 @@ def plan(
     device: str | Device | None = None,
     profile: ProfileKind = "measured",
     time_limit: float = 60.0,
+    gap: float = 0.003,
     progress: Progress | None = None,
     watch: Watch | None = None,
     swap: str = "none",
@@ -143,10 +148,11 @@ def plan(
         pricer=pricer_for(model, optimizer, device, profile, progress),
         budget=budget,
         solver=solver,
-        limits=Limits(time_s=time_limit, watch=watch),
+        limits=Limits(time_s=time_limit, gap=gap, watch=watch),
         swapping=swapping,
     )
-    return _at_joint_graph(model, args, kwargs, loss, planner)
+    target = planner.pricer.device.torch_type
+    return _at_joint_graph(model, args, kwargs, loss, planner, target)
 
 
 def capture(
@@ -169,7 +175,7 @@ def capture(
         ProfileError: An operation can be neither run nor priced.
     """
     pricer = pricer_for(model, optimizer, device, profile, progress)
-    return _at_joint_graph(model, args, kwargs, loss, pricer)
+    return _at_joint_graph(model, args, kwargs, loss, pricer, pricer.device.torch_type)
 
 
 def solve(
@@ -178,6 +184,7 @@ def solve(
     budget: str | int,
     solver: str = "auto",
     time_limit: float = 60.0,
+    gap: float = 0.003,
     seed: int = 0,
     watch: Watch | None = None,
     **options: Any,
@@ -189,6 +196,7 @@ def solve(
         budget: As for `compile`.
         solver: Name of an installed solver.
         time_limit: Seconds the solver may take.
+        gap: As for `compile`.
         seed: Same seed, same plan.
         watch: Told of the best schedule so far and its bound while the solver runs.
         **options: The solver's own options.
@@ -197,7 +205,7 @@ def solve(
         InfeasibleBudget: No schedule fits; the error names the smallest budget known to.
         SolverStopped: The solver found nothing, which proves nothing.
     """
-    limits = Limits(time_s=time_limit, seed=seed, watch=watch)
+    limits = Limits(time_s=time_limit, seed=seed, gap=gap, watch=watch)
     return make_plan(graph, budget, solver=solver, options=options, limits=limits)
 
 
@@ -250,6 +258,7 @@ def _at_joint_graph(
     kwargs: Mapping[str, Any] | None,
     loss: Loss | None,
     use: Callable[[JointGraph], _T],
+    torch_type: str,
 ) -> _T:
     """Capture the step, return what `use` makes of its graph, and go no further."""
     made: list[_T] = []
@@ -258,7 +267,7 @@ def _at_joint_graph(
         made.append(use(joint))
         raise PlannedOnly
 
-    module = OptimizedModule(model, loss, Backend(use_and_stop))
+    module = OptimizedModule(model, loss, Backend(use_and_stop, torch_type=torch_type))
     run_until_planned(module, _as_args(args), kwargs or {})
     if not made:
         raise CaptureError(NO_BACKWARD)

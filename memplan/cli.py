@@ -17,6 +17,7 @@ from memplan.commands.model_step import budget_of_device, is_here, profile_for, 
 from memplan.commands.options import (
     GET_BUDGET,
     GET_DEVICE,
+    GET_GAP,
     GET_JSON,
     GET_OFFLINE,
     GET_OPTIMIZER,
@@ -81,6 +82,7 @@ def app(debug: bool) -> None:
 @GET_OFFLINE
 @GET_OPTIMIZER
 @get_time_limit(60.0)
+@GET_GAP
 @swap_options
 @click.option("-o", "--output", type=PATH, metavar="FOLDER", help="Write plan and code there.")
 @click.option("--verify", is_flag=True, help="Run steps with and without the plan and compare.")
@@ -94,6 +96,7 @@ def compile_(
     offline: bool,
     optimizer: str | None,
     time_limit: float,
+    gap: float,
     output: Path | None,
     verify: bool,
     as_json: bool,
@@ -121,6 +124,7 @@ def compile_(
             profile=profile_for(profile, device, offline=offline),
             optimizer=optimizer or model_file.optimizer,
             time_limit=time_limit,
+            gap=gap,
             progress=stages,
             watch=stages.watch,
             **swapping,
@@ -184,8 +188,11 @@ def check(folder: Path, file: Path, optimizer: str | None, as_json: bool) -> Non
 @GET_BUDGET
 @GET_SOLVER
 @get_time_limit(30.0)
+@GET_GAP
 @GET_JSON
-def solve(graph: Path, budget: str, solver: str, time_limit: float, as_json: bool) -> None:
+def solve(
+    graph: Path, budget: str, solver: str, time_limit: float, gap: float, as_json: bool
+) -> None:
     """Plan the graph in the JSON file GRAPH.
 
     It is what Graph.to_json() wrote, or has the keys sizes, costs and edges.
@@ -198,7 +205,7 @@ def solve(graph: Path, budget: str, solver: str, time_limit: float, as_json: boo
     load_solver(solver)
     with stages_shown() as stages, redirect_stdout(sys.stderr):
         stages("solving", 0, 0)
-        limits = Limits(time_s=time_limit, watch=stages.watch)
+        limits = Limits(time_s=time_limit, gap=gap, watch=stages.watch)
         plan = make_plan(read_graph(graph), budget, solver=solver, limits=limits)
     if as_json:
         print_json(solve_result(plan))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.table import Table
@@ -10,9 +10,10 @@ from rich.table import Table
 from memplan.errors import UsageError
 from memplan.graph_capture.graph import Graph
 from memplan.planner.compare import ComparisonRow
+from memplan.planner.tiers import Tier
 from memplan.progress import Stages
 from memplan.tables import print_plainly
-from memplan.units import format_bytes
+from memplan.units import format_bytes, parse_bytes
 
 
 def graph_to_compare(path: Path, profile: str, optimizer: str | None, stages: Stages) -> Graph:
@@ -57,6 +58,19 @@ def split_list(text: str, what: str) -> list[str]:
     return parts
 
 
+def host_behind(link: str) -> Tier:
+    """Return a host memory of any size behind a link, by its speed such as `25GB/s`.
+
+    >>> host_behind("25GB/s").read_bytes_per_s
+    25000000000
+
+    Raises:
+        BudgetSyntaxError: It is no speed.
+    """
+    speed = parse_bytes(link.strip().removesuffix("/s"))
+    return Tier(name="host", capacity_bytes=2**62, write_bytes_per_s=speed, read_bytes_per_s=speed)
+
+
 def check_picture(path: Path | None) -> None:
     """Refuse a picture that cannot be drawn before anything takes time.
 
@@ -93,48 +107,3 @@ def print_comparison(rows: Iterable[ComparisonRow]) -> None:
             row.reason,
         )
     print_plainly(table)
-
-
-def draw_comparison(rows: Sequence[ComparisonRow], title: str, output: Path) -> None:
-    """Draw extra time against the peak, one curve a solver, into a PNG or SVG file."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(9, 5.4), layout="constrained")
-    colours = pyplot.get_cmap("tab20")
-    names = list(dict.fromkeys(row.solver for row in rows))
-    for at, name in enumerate(names):
-        points = sorted(
-            (row.peak_bytes / 1e9, 100 * row.overhead)
-            for row in rows
-            if row.solver == name and row.overhead is not None and row.peak_bytes is not None
-        )
-        if points:
-            axes.plot(
-                *zip(*points, strict=True),
-                marker="o",
-                markersize=4,
-                linewidth=2.4 if name == "auto" else 1.2,
-                color="black" if name == "auto" else colours(at % 20),
-                label=name,
-            )
-    bounds = sorted({(row.budget_bytes, row.bound) for row in rows if row.solver == "auto"})
-    if bounds:
-        axes.plot(
-            [nbytes / 1e9 for nbytes, _ in bounds],
-            [100 * bound for _, bound in bounds],
-            color="grey",
-            linestyle="--",
-            label="proven bound",
-        )
-    axes.set_xlabel("peak of device memory in GB")
-    axes.set_ylabel("extra time in per cent of the step, by the profile")
-    axes.set_title(title, loc="left", fontsize=11)
-    axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize=8, ncol=2)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    figure.savefig(output, dpi=150)
-    pyplot.close(figure)

@@ -76,6 +76,7 @@ class InfeasibleBudget(MemplanError):
         feasible_bytes: The smallest budget for which a schedule is known, or None.
         op: The operation whose inputs, outputs and workspace reach the limit.
         top_tensors: Name and bytes of the largest tensors at that operation.
+        advice: What would help.
     """
 
     exit_code = 3
@@ -88,6 +89,7 @@ class InfeasibleBudget(MemplanError):
         feasible_bytes: int | None = None,
         op: str = "",
         top_tensors: Sequence[tuple[str, int]] = (),
+        advice: str = "",
     ) -> None:
         proven = budget_bytes < limit_bytes
         text = f"no schedule {'fits' if proven else 'was found within'} {budget_bytes:,} bytes"
@@ -99,6 +101,8 @@ class InfeasibleBudget(MemplanError):
         if top_tensors:
             largest = ", ".join(f"{name} {nbytes:,}" for name, nbytes in top_tensors)
             text += f" (largest tensors: {largest})"
+        if advice:
+            text += f"; {advice}"
         super().__init__(text)
         self.budget_bytes = budget_bytes
         self.limit_bytes = limit_bytes

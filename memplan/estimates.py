@@ -16,11 +16,9 @@ from memplan.graph_capture.devices import find_device
 from memplan.graph_capture.graph import Graph, Kind
 from memplan.planner.limits import lower_limit
 from memplan.planner.pipeline import make_plan
-from memplan.step_planner import OptimizerLike, Progress
-from memplan.units import format_bytes
+from memplan.step_planner import OptimizerLike, Progress, device_notes
 
 ACCUMULATED = "accumulated_gradients"
-_CPU_KERNELS = "_for_cpu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,20 +140,5 @@ def estimate_graph(raw: Graph, device: Device) -> Estimate:
         limit_bytes=lower_limit(graph)[0],
         time_ns=graph.time_ns,
         graph=graph,
-        notes=estimate_notes(graph, device),
+        notes=device_notes(graph, device),
     )
-
-
-def estimate_notes(graph: Graph, device: Device) -> tuple[str, ...]:
-    """Return where the captured step differs from the one that the device would run."""
-    if device.torch_type != "cuda":
-        return ()
-    notes = ["Workspaces of the device's libraries have no formula and count as 0."]
-    stand_ins = [op for op in graph.ops if _CPU_KERNELS in op.target]
-    if stand_ins:
-        saved = sum(graph.tensors[t].nbytes for op in stand_ins for t in op.outputs)
-        notes.append(
-            f"{len(stand_ins)} ops such as {stand_ins[0].name!r} stand for the device's own fused "
-            f"attention, which saves about the same tensors ({format_bytes(saved)} in all)."
-        )
-    return tuple(notes)

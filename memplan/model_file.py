@@ -14,9 +14,10 @@ from types import ModuleType
 from typing import Any
 
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from memplan.errors import MemplanError, UsageError
+from memplan.graph_capture.without_memory import without_memory
 
 EXAMPLE = """\
     import torch
@@ -118,7 +119,7 @@ def _read(path: Path, mode: FakeTensorMode | None) -> ModelFile:
 
 
 def _in(mode: FakeTensorMode | None) -> AbstractContextManager[Any]:
-    return nullcontext() if mode is None else mode
+    return nullcontext() if mode is None else without_memory(mode)
 
 
 def _takes(function: Any, name: str) -> bool:
@@ -198,5 +199,7 @@ def _where(path: Path, error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename).name == path.name]
     text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, DataDependentOutputException):
+        text = "it reads a value of a tensor, and a model captured without memory has none"
     at = f"line {lines[-1]}: " if lines else ""
     return f"{at}{type(error).__name__}: {text}"

@@ -31,6 +31,7 @@ from memplan.graph_capture.optimizer_state import MakeOptimizer, optimizer_bytes
 from memplan.graph_capture.profile import Profiler
 from memplan.planner.pipeline import make_plan
 from memplan.planner.plan import Plan
+from memplan.planner.plan_cache import PlanCache, question_of
 from memplan.planner.problem import Limits
 from memplan.planner.solver import load_solver
 from memplan.units import format_bytes, parse_budget
@@ -42,6 +43,7 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
 
 _ANY_BYTES = 2**40
+_CPU_KERNELS = "_for_cpu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +140,7 @@ class StepPlanner:
         # Refuse what cannot be meant before the capture, which takes a while.
         parse_budget(self.budget, _ANY_BYTES, _ANY_BYTES)
         load_solver(self.solver)
+        self.swapping.require_link(self.pricer.device)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without who watches the solver."""
@@ -159,17 +162,38 @@ class StepPlanner:
             self.pricer.progress("solving", 0, 0)
         measured = self.pricer.profile_kind == "measured"
         tiers = self.swapping.tiers(graph, self.pricer.device, measured=measured)
-        plan = make_plan(graph, self.budget, solver=self.solver, limits=self.limits, tiers=tiers)
-        return _with_device_note(plan, self.pricer.device)
+        plan = PlanCache().plan(
+            graph,
+            question_of(self.budget, self.solver, self.limits, tiers),
+            lambda: make_plan(
+                graph, self.budget, solver=self.solver, limits=self.limits, tiers=tiers
+            ),
+        )
+        return _with_device_notes(plan, self.pricer.device, measured=measured)
 
 
-def _with_device_note(plan: Plan, device: Device) -> Plan:
-    """Say so where the plan fits the budget but not the device."""
-    if plan.planned_peak_bytes <= device.memory_bytes:
-        return plan
-    needs, has = format_bytes(plan.planned_peak_bytes), format_bytes(device.memory_bytes)
-    note = f"The planned step takes {needs}, but {device.name} has {has}."
-    return replace(plan, notes=(*plan.notes, note))
+def device_notes(graph: Graph, device: Device) -> tuple[str, ...]:
+    """Return where the captured step differs from the one that the device would run."""
+    if device.torch_type != "cuda":
+        return ()
+    notes = ["Workspaces of the device's libraries have no formula and count as 0."]
+    stand_ins = [op for op in graph.ops if _CPU_KERNELS in op.target]
+    if stand_ins:
+        saved = sum(graph.tensors[t].nbytes for op in stand_ins for t in op.outputs)
+        notes.append(
+            f"{len(stand_ins)} ops such as {stand_ins[0].name!r} stand for the device's own fused "
+            f"attention, which saves about the same tensors ({format_bytes(saved)} in all)."
+        )
+    return tuple(notes)
+
+
+def _with_device_notes(plan: Plan, device: Device, *, measured: bool) -> Plan:
+    """Say what was not captured as the device runs it, and whether the plan fits the device."""
+    notes = () if measured else device_notes(plan.graph, device)
+    if plan.planned_peak_bytes > device.memory_bytes:
+        needs, has = format_bytes(plan.planned_peak_bytes), format_bytes(device.memory_bytes)
+        notes += (f"The planned step takes {needs}, but {device.name} has {has}.",)
+    return replace(plan, notes=(*plan.notes, *notes))
 
 
 def _torch_type(model: nn.Module) -> str:

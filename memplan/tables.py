@@ -12,25 +12,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from memplan.planner.advice import KIND_NAMES
+from memplan.planner.grouping import grouped
 from memplan.planner.plan import Plan
 from memplan.units import format_bytes, format_ns
 
 if TYPE_CHECKING:
     from memplan.codegen.check import Check
 
-_KIND_NAMES = {
-    "param": "parameters",
-    "buffer": "buffers",
-    "input": "inputs",
-    "optimizer_state": "optimizer state",
-    "output": "outputs",
-    "gradient": "gradients",
-    "activation": "activations",
-    "temporary": "temporaries",
-    "update": "optimizer step",
-    "rounding": "allocator rounding",
-    "swap_buffers": "swap buffers",
-}
 _TOP_MODULES = 5
 _ONE_LINE = 10_000
 
@@ -140,7 +129,7 @@ def share_table(
     table = _shares(what, "bytes")
     rows = list(amounts.items())
     for name, nbytes in rows[:most]:
-        shown = _KIND_NAMES.get(name, name) or "(no module)"
+        shown = KIND_NAMES.get(name, name) or "(no module)"
         table.add_row(Text(shown), format_bytes(nbytes), _share(nbytes, whole))
     if most is not None and (rest := rows[most:]):
         nbytes = sum(nbytes for _, nbytes in rest)
@@ -167,7 +156,7 @@ def _modules_table(plan: Plan) -> list[RenderableType]:
     if not any(modules):
         return []
     what, whole = "activations and temporaries", plan.planned_peak_bytes
-    return ["", share_table(what, modules, whole, most=_TOP_MODULES)]
+    return ["", share_table(what, grouped(modules), whole, most=_TOP_MODULES)]
 
 
 def _shares(what: str, *figures: str) -> Table:

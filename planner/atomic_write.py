@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 
@@ -13,7 +14,7 @@ def write_atomically(path: Path, text: str) -> None:
         OSError: The folder cannot be written to, or is full; the old file is then untouched.
     """
     # In the same folder: a rename is atomic only within one file system.
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         with beside.open("w", encoding="utf-8", newline="\n") as file:
             file.write(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from memplan.errors import UsageError
 from memplan.graph_capture.graph import Graph
 from memplan.planner.schedule import Compute, schedule_of
 from memplan.planner.simulate import simulate
@@ -33,6 +34,26 @@ def articulation_ops(graph: Graph, end: int) -> tuple[int, ...]:
 
     forward = graph.networkx().subgraph(range(end)).to_undirected()
     return tuple(sorted(networkx.articulation_points(forward)))
+
+
+CANDIDATES = ("both", "articulation", "all")
+"""Among which forward ops checkpoints are chosen, as `candidate_ops` reads it."""
+
+
+def check_candidates(which: str) -> None:
+    """Refuse what is none of `CANDIDATES`.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if which not in CANDIDATES:
+        raise UsageError(f"no candidates {which!r}; choose {', '.join(CANDIDATES)}")
+
+
+def candidate_ops(graph: Graph, end: int, which: str) -> tuple[tuple[int, ...], ...]:
+    """Return the sets of forward ops to choose from: articulation points, all, or each of both."""
+    some = () if which == "all" else (articulation_ops(graph, end),)
+    return some if which == "articulation" else (*some, tuple(range(end)))
 
 
 def sequence_keeping(graph: Graph, checkpoints: Collection[int], end: int) -> tuple[int, ...]:

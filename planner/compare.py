@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,6 +22,7 @@ from memplan.planner.minimum import minimum_budget
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import load_solver, solver_entry_points
+from memplan.planner.tiers import Tier
 from memplan.units import parse_budget
 
 _GRACE_S = 15.0
@@ -74,6 +75,7 @@ def compare(
     time_limit: float = 20.0,
     seed: int = 0,
     processes: int | None = None,
+    tiers: Sequence[Tier] = (),
     done: Done | None = None,
 ) -> tuple[ComparisonRow, ...]:
     """Ask every solver for every budget; rows are sorted by budget, then as `solvers`.
@@ -85,6 +87,7 @@ def compare(
         solvers: Names of installed solvers; None for all.
         time_limit: Seconds a solver may take for a budget.
         seed: Same seed, same plans.
+        tiers: Where solvers may move tensors to.
         processes: How many run at once; None for one a core.
         done: Told each row when it is there, in any order.
 
@@ -100,13 +103,12 @@ def compare(
         load_solver(name)
     questions = [(str(budget), _bytes_of(graph, budget)) for budget in budgets]
     text = graph.to_json()
+    shared: dict[str, Any] = {"graph": text, "time_s": time_limit, "seed": seed}
+    shared["tiers"] = [asdict(tier) for tier in tiers]
     jobs = [(b, name) for b in range(len(questions)) for name in names]
     rows: dict[tuple[int, str], ComparisonRow] = {}
     with ThreadPoolExecutor(processes or os.cpu_count() or 1) as pool:
-        futures = {
-            pool.submit(_ask, name, *questions[b], text, time_limit, seed): (b, name)
-            for b, name in jobs
-        }
+        futures = {pool.submit(_ask, name, *questions[b], shared): (b, name) for b, name in jobs}
         for future in as_completed(futures):
             rows[futures[future]] = future.result()
             if done is not None:
@@ -121,17 +123,15 @@ def _bytes_of(graph: Graph, budget: str | int) -> int:
     return parse_budget(budget, simulate(graph, plain).peak_bytes, 0)
 
 
-def _ask(
-    solver: str, budget: str, budget_bytes: int, graph: str, time_s: float, seed: int
-) -> ComparisonRow:
-    """Run one solver in a process of its own."""
-    job = {"solver": solver, "budget_bytes": budget_bytes, "time_s": time_s, "seed": seed}
+def _ask(solver: str, budget: str, budget_bytes: int, shared: Mapping[str, Any]) -> ComparisonRow:
+    """Run one solver in a process of its own; `shared` is what all of them are told."""
+    job, time_s = {"solver": solver, "budget_bytes": budget_bytes, **shared}, shared["time_s"]
     began = time.monotonic()
     status, reason = "failed", ""
     try:
         ended = subprocess.run(
             [sys.executable, "-m", "memplan.planner.compare_worker"],
-            input=json.dumps(job | {"graph": graph}),
+            input=json.dumps(job),
             capture_output=True,
             text=True,
             check=False,

@@ -12,6 +12,7 @@ from memplan.graph_capture.graph import Graph
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, load_solver
+from memplan.planner.tiers import Tier
 from memplan.planner.verify import verify
 
 
@@ -20,7 +21,8 @@ def answer(job: Mapping[str, Any]) -> dict[str, Any]:
     began = time.monotonic()
     try:
         graph = Graph.from_json(job["graph"])
-        problem = Problem(graph=graph, budget_bytes=job["budget_bytes"])
+        tiers = tuple(Tier(**tier) for tier in job["tiers"])
+        problem = Problem(graph=graph, budget_bytes=job["budget_bytes"], tiers=tiers)
         limits = Limits(time_s=job["time_s"], seed=job["seed"])
         solver = load_solver(job["solver"])
         began = time.monotonic()
@@ -47,7 +49,7 @@ def _row(problem: Problem, solution: Solution) -> dict[str, Any]:
     }
     if solution.schedule is not None:
         verify(problem, solution.schedule)
-        timeline = simulate(graph, solution.schedule)
+        timeline = simulate(graph, solution.schedule, problem.tiers)
         row["overhead"] = timeline.time_ns / step_ns - 1
         row["peak_bytes"] = timeline.peak_bytes
     return row

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from memplan.graph_capture.graph import Kind, Tensor
+from memplan.planner.advice import held_bytes_text, pinned_by_kind
+from memplan.planner.history import residence_spans
 from memplan.planner.limits import lower_limit
 from memplan.planner.plan import Plan
-from memplan.planner.schedule import Compute, Drop
+from memplan.planner.schedule import Compute, SwapOut
 from memplan.units import format_bytes, format_ns
 
 _WHY_PINNED = {
@@ -41,6 +43,25 @@ class TensorStory:
     at_peak: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleStory:
+    """What a plan does with the tensors of one module that the backward pass reads.
+
+    Attributes:
+        module: Path of the module.
+        kept_bytes: Stay on the device.
+        dropped_bytes: Are dropped and made again.
+        moved_bytes: Are moved to a tier and back.
+        extra_ns: Time of the repeats of all its ops.
+    """
+
+    module: str
+    kept_bytes: int = 0
+    dropped_bytes: int = 0
+    moved_bytes: int = 0
+    extra_ns: int = 0
+
+
 class Explanation:
     """A plan, ready to answer questions about it."""
 
@@ -48,6 +69,9 @@ class Explanation:
         self.plan = plan
         self.graph = plan.graph
         self._runs = Counter(step.op for step in plan.schedule if isinstance(step, Compute))
+        self._moved = {
+            step.tensor: step.tier for step in plan.schedule if isinstance(step, SwapOut)
+        }
 
     @cached_property
     def stories(self) -> tuple[TensorStory, ...]:
@@ -99,6 +123,12 @@ class Explanation:
                 f"{story.runs - 1} time(s), {format_ns(story.extra_ns)} in all: that frees "
                 f"{size} for {self._gap_steps(story)} steps."
             )
+        if t in self._moved:
+            tier = self.plan.tiers[self._moved[t]].name
+            return (
+                f"{tensor.name} ({size}) is moved to {tier} and back: that frees {size} for "
+                f"{self._gap_steps(story)} steps."
+            )
         if not self._is_carried(t):
             return f"{tensor.name} ({size}) is used up in its own pass and dropped at once."
         return f"{tensor.name} ({size}) is kept from forward to backward: {self._why_kept(made)}."
@@ -108,15 +138,10 @@ class Explanation:
         graph, plan = self.graph, self.plan
         limit_bytes, at = lower_limit(graph)
         limit_bytes = max(limit_bytes, plan.limit_bytes)
-        pinned: Counter[str] = Counter()
-        for tensor in graph.tensors:
-            if tensor.pinned:
-                pinned[tensor.kind.value] += tensor.nbytes
-        held = ", ".join(f"{kind} {format_bytes(n)}" for kind, n in pinned.most_common() if n)
         lines = [
             f"No plan that keeps or recomputes goes below {format_bytes(limit_bytes)} "
             f"({limit_bytes / max(1, plan.unplanned_peak_bytes):.0%} of the unplanned peak).",
-            f"Of it, what no plan may free: {held}.",
+            f"Of it, what no plan may free: {held_bytes_text(pinned_by_kind(graph))}.",
         ]
         if at >= 0:
             op = graph.ops[at]
@@ -126,11 +151,10 @@ class Explanation:
                 for t in needs[:3]
                 if not graph.tensors[t].pinned
             )
-            extra = f", workspace {format_bytes(op.workspace_bytes)}" if op.workspace_bytes else ""
+            extra = f" workspace {format_bytes(op.workspace_bytes)}" if op.workspace_bytes else ""
             where = f" in {op.module}" if op.module else ""
-            lines.append(
-                f"The op that needs the most is {op.name!r}{where}: {largest or 'pinned'}{extra}."
-            )
+            besides = f": {largest}{extra}" if largest or extra else " beside what stays: nothing"
+            lines.append(f"The op that needs the most is {op.name!r}{where}{besides}.")
         lines.append(
             "To go lower: a smaller batch or sequence shrinks what that op needs, an optimizer "
             "with less state or half precision what must stay."
@@ -146,24 +170,31 @@ class Explanation:
         ]
         return sorted(again, key=lambda item: (-item[2], item[0]))
 
-    def modules(self) -> list[tuple[str, int, int, int]]:
-        """Return for each module bytes carried to backward, bytes dropped, and extra time.
-
-        Bytes are those of the forward pass's tensors that the backward pass reads; modules in
-        the order of their first op.
-        """
-        carried: Counter[str] = Counter()
+    def modules(self) -> tuple[ModuleStory, ...]:
+        """Return what is decided in each module, in the order of their first ops."""
+        kept: Counter[str] = Counter()
         dropped: Counter[str] = Counter()
+        moved: Counter[str] = Counter()
         extra: Counter[str] = Counter()
-        order = dict.fromkeys(op.module for op in self.graph.ops)
         for i, op in enumerate(self.graph.ops):
             extra[op.module] += max(0, self._runs[i] - 1) * op.time_ns
             for t in op.outputs:
-                tensor = self.graph.tensors[t]
-                if not tensor.pinned and self._is_carried(t):
-                    (dropped if self._runs[i] > 1 else carried)[op.module] += tensor.nbytes
-        rows = [(m, carried[m], dropped[m], extra[m]) for m in order]
-        return [row for row in rows if any(row[1:])]
+                if self.graph.tensors[t].pinned or not self._is_carried(t):
+                    continue
+                place = dropped if self._runs[i] > 1 else moved if t in self._moved else kept
+                place[op.module] += self.graph.tensors[t].nbytes
+        rows = (
+            ModuleStory(
+                module=module,
+                kept_bytes=kept[module],
+                dropped_bytes=dropped[module],
+                moved_bytes=moved[module],
+                extra_ns=extra[module],
+            )
+            for module in dict.fromkeys(op.module for op in self.graph.ops)
+        )
+        empty = ModuleStory(module="")
+        return tuple(row for row in rows if replace(row, module="") != empty)
 
     def _is_carried(self, t: int) -> bool:
         made = self.graph.producer[t]
@@ -192,15 +223,7 @@ class Explanation:
         return sum(later[0] - earlier[1] - 1 for earlier, later in pairs)
 
     def _spans(self) -> list[list[tuple[int, int]]]:
-        end = len(self.plan.schedule) - 1
-        since = {t: 0 for t, made in enumerate(self.graph.producer) if made is None}
         spans: list[list[tuple[int, int]]] = [[] for _ in self.graph.tensors]
-        for position, step in enumerate(self.plan.schedule):
-            if isinstance(step, Compute):
-                for t in self.graph.ops[step.op].outputs:
-                    since.setdefault(t, position)
-            elif isinstance(step, Drop) and step.tensor in since:
-                spans[step.tensor].append((since.pop(step.tensor), position))
-        for t, first in since.items():
-            spans[t].append((first, end))
+        for span in residence_spans(self.graph, self.plan.schedule):
+            spans[span.tensor].append((span.first, span.last))
         return spans

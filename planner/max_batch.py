@@ -1,4 +1,8 @@
-"""The largest batch that fits a budget, by bisection over captured steps."""
+"""The largest batch that fits a budget, searched on predicted steps, confirmed on captured ones.
+
+A capture takes many seconds, a prediction none: the search captures a few batch sizes and asks
+of all others what lies on the line through two of them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from memplan.graph_capture.graph import Graph
+from memplan.planner.batch_line import on_line
 from memplan.planner.limits import lower_limit
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import schedule_of
@@ -14,6 +19,8 @@ from memplan.planner.solver import Solver
 from memplan.planner.verify import verify
 
 _MOST = 2**20
+_RESOLUTION = 50
+"""The planned batch is exact to this part of itself: a solver's answer is no exacter."""
 
 
 @dataclass
@@ -37,6 +44,7 @@ class BatchSearch:
     tried: list[int] = field(default_factory=list)
     _graphs: dict[int, Graph] = field(default_factory=dict)
     _planned: dict[int, bool] = field(default_factory=dict)
+    _promised: dict[int, bool] = field(default_factory=dict)
 
     def graph(self, batch: int) -> Graph:
         """Return the step of a batch size."""
@@ -61,9 +69,10 @@ class BatchSearch:
         return self._planned[batch]
 
     def _ask(self, batch: int) -> bool:
-        if self.fits_unplanned(batch):
-            return True
-        problem = Problem(graph=self.graph(batch), budget_bytes=self.budget_bytes)
+        return self.fits_unplanned(batch) or self._has_plan(self.graph(batch))
+
+    def _has_plan(self, graph: Graph) -> bool:
+        problem = Problem(graph=graph, budget_bytes=self.budget_bytes)
         if lower_limit(problem.graph)[0] > self.budget_bytes:
             return False
         solution = self.solver.solve(problem, self.limits)
@@ -72,6 +81,19 @@ class BatchSearch:
         verify(problem, solution.schedule)
         extra = simulate(problem.graph, solution.schedule).time_ns / problem.graph.time_ns - 1
         return extra <= self.most_extra_time
+
+    def _promises_plan(self, batch: int) -> bool:
+        """Whether the predicted step has a plan; asks the captured one where none is predicted."""
+        if batch not in self._promised:
+            near = sorted(self._graphs, key=lambda known: (abs(known - batch), known))[:2]
+            predicted = None
+            if batch not in self._graphs and len(near) == 2:
+                graphs = self._graphs[near[0]], self._graphs[near[1]]
+                predicted = on_line(*graphs, (near[0], near[1]), batch)
+            self._promised[batch] = (
+                self.fits_planned(batch) if predicted is None else self._has_plan(predicted)
+            )
+        return self._promised[batch]
 
     def largest_unplanned(self, start: int) -> int:
         """Return the largest batch that fits without a plan; 0 where not even 1 does.
@@ -88,8 +110,26 @@ class BatchSearch:
         return largest(self.fits_unplanned, guess)
 
     def largest_planned(self, unplanned: int) -> int:
-        """Return the largest batch that fits with a plan, searching from twice `unplanned`."""
-        return largest(self.fits_planned, 2 * unplanned, least=unplanned)
+        """Return the largest batch that fits with a plan, to 2 % of itself.
+
+        It is searched on the line through the largest unplanned step and one of twice the batch,
+        and given back once a captured step of that batch is planned.
+        """
+        if not unplanned:
+            return largest(self.fits_planned, 1)
+        self.graph(2 * unplanned)
+        low, high, step = unplanned, 2 * unplanned, 2 * unplanned
+        while high < _MOST and self._promises_plan(high):
+            low, high, step = high, high + step, 2 * step
+        while high - low > max(1, low // _RESOLUTION):
+            middle = (low + high) // 2
+            if self._promises_plan(middle):
+                low = middle
+            else:
+                high = middle
+        while low > unplanned and not self.fits_planned(low):
+            low = max(unplanned, low - max(1, low // _RESOLUTION))
+        return low
 
 
 def largest(holds: Callable[[int], bool], guess: int, least: int = 0) -> int:

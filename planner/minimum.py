@@ -7,10 +7,13 @@ from dataclasses import dataclass, fields, replace
 
 from memplan.graph_capture.graph import Graph
 from memplan.planner.limits import lower_limit
+from memplan.planner.moves import movable_gaps, place
 from memplan.planner.problem import Limits, Problem
-from memplan.planner.schedule import Schedule, schedule_of
+from memplan.planner.schedule import Schedule, schedule_of, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Solver, load_solver
+from memplan.planner.tiers import Tier
+from memplan.planner.verify import is_valid
 
 _LEAST_S, _OPS_PER_S = 2.0, 40.0
 """The search gets `_LEAST_S`, and a second more for so many ops."""
@@ -32,7 +35,10 @@ class MinimumBudget:
 
 
 def minimum_budget(
-    graph: Graph, solver_name: str = "greedy", limits: Limits | None = None
+    graph: Graph,
+    solver_name: str = "greedy",
+    limits: Limits | None = None,
+    tiers: tuple[Tier, ...] = (),
 ) -> MinimumBudget:
     """Search for the smallest budget between the proven limit and the unplanned peak.
 
@@ -44,10 +50,16 @@ def minimum_budget(
         solver_name: The solver that is asked. One that can look for the smallest peak itself is
             asked once, any other at one budget after the other, by bisection.
         limits: Of the whole search; small graphs get less, see `quick`.
+        tiers: Where tensors may be moved to: everything is that helps, whatever time it takes.
 
     Raises:
         UnknownSolver: There is no such solver.
     """
+    found = _without_moves(graph, solver_name, limits)
+    return _with_moves(graph, found, tiers) if tiers else found
+
+
+def _without_moves(graph: Graph, solver_name: str, limits: Limits | None) -> MinimumBudget:
     limits, solver = quick(graph, limits or Limits(), _OPS_PER_S), load_solver(solver_name)
     limit_bytes, _ = lower_limit(graph)
     plain = schedule_of(graph, range(len(graph.ops)))
@@ -64,6 +76,23 @@ def minimum_budget(
     # Less may do in another order, where that is free.
     half = replace(limits, time_s=limits.time_s / 2)
     return _lower(graph, best, load_solver("reorder", lowest=True).solve(problem, half))
+
+
+def _with_moves(graph: Graph, best: MinimumBudget, tiers: tuple[Tier, ...]) -> MinimumBudget:
+    """Move all that is not read for a while, with and without recomputing; bisect the budget."""
+    for sequence in (range(len(graph.ops)), sequence_of(best.schedule)):
+        moves = movable_gaps(graph, sequence)
+        refused_bytes = best.limit_bytes - 1
+        while best.feasible_bytes - refused_bytes > max(1, best.feasible_bytes // 1000):
+            middle = (refused_bytes + best.feasible_bytes) // 2
+            problem = Problem(graph=graph, budget_bytes=middle, tiers=tiers)
+            schedule = place(problem, sequence, moves).schedule
+            if schedule is None or not is_valid(problem, schedule):
+                refused_bytes = middle
+                continue
+            peak_bytes = simulate(graph, schedule, tiers).peak_bytes
+            best = replace(best, feasible_bytes=peak_bytes, schedule=schedule)
+    return best
 
 
 def quick(graph: Graph, limits: Limits, ops_per_s: float = 100.0) -> Limits:

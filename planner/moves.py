@@ -16,7 +16,7 @@ from itertools import takewhile
 import numpy
 import numpy.typing
 
-from memplan.graph_capture.graph import Graph
+from memplan.graph_capture.graph import Graph, Phase
 from memplan.planner.problem import Problem
 from memplan.planner.schedule import (
     Compute,
@@ -95,6 +95,16 @@ def gaps_of(graph: Graph, sequence: Sequence[int]) -> list[Move]:
             if not graph.tensors[t].pinned:
                 last[t] = j
     return found
+
+
+def movable_gaps(graph: Graph, sequence: Sequence[int], least_bytes: int = 0) -> list[Move]:
+    """Return the gaps of tensors that can be moved: not those of the optimizer's own ops."""
+    update = {t for op in graph.ops if op.phase is Phase.UPDATE for t in (*op.inputs, *op.outputs)}
+    return [
+        gap
+        for gap in gaps_of(graph, sequence)
+        if gap.tensor not in update and graph.tensors[gap.tensor].nbytes >= least_bytes
+    ]
 
 
 def moves_in(graph: Graph, schedule: Schedule) -> list[Move]:

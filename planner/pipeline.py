@@ -13,6 +13,7 @@ from typing import Any
 
 from memplan.errors import InfeasibleBudget, InvalidSchedule, SolverStopped
 from memplan.graph_capture.graph import Graph
+from memplan.planner.advice import advice
 from memplan.planner.limits import lower_limit
 from memplan.planner.memory_use import peak_rss_bytes
 from memplan.planner.minimum import MinimumBudget, minimum_budget, quick
@@ -21,6 +22,7 @@ from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import Schedule, schedule_of, sequence_of, swaps_in
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Solver, Status, load_solver
+from memplan.planner.solver_options import solver_spec
 from memplan.planner.tiers import Tier
 from memplan.planner.verify import verify
 from memplan.units import format_bytes, parse_budget
@@ -44,13 +46,13 @@ def make_plan(
         graph: The training step.
         budget: Bytes, a size such as `"8GB"`, a share of the unplanned peak such as `"50%"`,
             or `"min"`: the smallest budget a schedule is found for.
-        solver: Name of an installed solver.
+        solver: Name of an installed solver, with options or without: `rotor:slots=200`.
         options: The solver's options by name.
         limits: Time, threads and seed. The search for the smallest budget, where the budget is
             `"min"` or cannot be met, takes up to `time_s` more. Both that search and the solver
             at the smallest budget get less time on small graphs, see `minimum.quick`.
         provenance: What else the plan should remember; goes before the graph's own.
-        tiers: Where tensors may be moved to. `"min"` is the smallest budget without them.
+        tiers: Where tensors may be moved to.
 
     Raises:
         BudgetSyntaxError: The budget cannot be read.
@@ -62,6 +64,7 @@ def make_plan(
     """
     question = _ask(graph, budget, limits, tuple(tiers))
     chosen = load_solver(solver, **(options or {}))
+    options = {**solver_spec(solver)[1], **(options or {})}
     if question.problem.budget_bytes >= question.unplanned_peak_bytes:
         answer = _keep_everything(question)
     else:
@@ -120,7 +123,7 @@ def _ask(graph: Graph, budget: str | int, limits: Limits, tiers: tuple[Tier, ...
     minimum: MinimumBudget | None = None
     notes: tuple[str, ...] = ()
     if isinstance(budget, str) and budget.strip().lower() == "min":
-        minimum = minimum_budget(graph, limits=limits)
+        minimum = minimum_budget(graph, limits=limits, tiers=tiers)
         budget_bytes = minimum.feasible_bytes
         notes = (_minimum_note(minimum),)
     else:
@@ -249,8 +252,8 @@ def _believe(
 def _nothing_found(
     question: _Question, solution: Solution, solver: Solver
 ) -> InfeasibleBudget | SolverStopped:
-    budget_bytes = question.problem.budget_bytes
-    minimum = minimum_budget(question.problem.graph, limits=question.limits)
+    problem, budget_bytes = question.problem, question.problem.budget_bytes
+    minimum = minimum_budget(problem.graph, limits=question.limits, tiers=problem.tiers)
     if minimum.feasible_bytes <= budget_bytes:
         return SolverStopped(
             f"solver {solver.name!r} found no schedule within {budget_bytes:,} bytes"
@@ -280,7 +283,8 @@ def _infeasible(
     question: _Question, limit_bytes: int, minimum: MinimumBudget | None = None
 ) -> InfeasibleBudget:
     graph = question.problem.graph
-    minimum = minimum or minimum_budget(graph, limits=question.limits)
+    tiers = question.problem.tiers
+    minimum = minimum or minimum_budget(graph, limits=question.limits, tiers=tiers)
     at = question.limit_op
     bound_bytes = max(limit_bytes, minimum.limit_bytes)
     return InfeasibleBudget(
@@ -290,6 +294,7 @@ def _infeasible(
         # A limit from a longer proof than `lower_limit` belongs to no single op.
         op=graph.ops[at].name if at >= 0 and bound_bytes == question.limit_bytes else "",
         top_tensors=_largest_at(graph, at),
+        advice=advice(graph, at, question.problem.budget_bytes),
     )
 
 
@@ -311,6 +316,7 @@ def _provenance(
 ) -> Mapping[str, str]:
     """Return where the plan comes from; keys in the order of the alphabet."""
     known = {
+        "gap": str(limits.gap),
         "graph_sha256": hashlib.sha256(graph.to_json().encode()).hexdigest(),
         "memplan": version("memplan"),
         "seed": str(limits.seed),

@@ -59,10 +59,13 @@ class Limits:
         time_s: Deadline in seconds from the call.
         seed: Of every random choice.
         threads: That the solver may use.
+        gap: A schedule proven to be within this share of the fastest will do, so that solvers
+            with a proof may stop before the time is over; 0 to go on until it is the fastest.
         watch: Told how the solver gets on; it must not change anything. No part of a comparison.
     """
 
     time_s: float = 60.0
     seed: int = 0
     threads: int = 1
+    gap: float = 3e-3
     watch: Watch | None = field(default=None, compare=False, repr=False)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 from memplan.errors import SolverUnavailable, UnknownSolver, UsageError
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import Schedule
+from memplan.planner.solver_options import option_value, solver_spec
 
 GROUP = "memplan.solvers"
 
@@ -97,13 +98,18 @@ def solver_entry_points() -> dict[str, EntryPoint]:
 
 
 def load_solver(name: str, **options: Any) -> Solver:
-    """Import the solver called `name` and set its options.
+    """Import a solver and set its options.
+
+    Args:
+        name: Its name, or one with options as `solver_spec` reads it: `rotor:slots=200`.
+        **options: Options by name; they come before those in `name`.
 
     Raises:
         UnknownSolver: No installed package offers that name.
         SolverUnavailable: Its package cannot be imported.
-        UsageError: It has no such option.
+        UsageError: It has no such option, or not with that value.
     """
+    name, texts = solver_spec(name)
     points = solver_entry_points()
     if name not in points:
         raise UnknownSolver(f"no solver {name!r}; installed are {', '.join(points)}")
@@ -111,8 +117,9 @@ def load_solver(name: str, **options: Any) -> Solver:
         offered = points[name].load()
     except ImportError as error:
         raise SolverUnavailable(f"solver {name!r} cannot be imported: {error}") from error
-    known = [option.name for option in fields(offered)]
-    if wrong := [option for option in options if option not in known]:
+    known = {option.name: option for option in fields(offered)}
+    if wrong := [option for option in (*texts, *options) if option not in known]:
         has = f"it has {', '.join(known)}" if known else "it has none"
         raise UsageError(f"solver {name!r} has no option {wrong[0]!r}; {has}")
-    return cast(Solver, offered(**options))
+    read = {option: option_value(name, known[option], text) for option, text in texts.items()}
+    return cast(Solver, offered(**(read | options)))

@@ -6,8 +6,9 @@ after. Each stage has a window of the backward pass, in captured order, the last
 the end of the window of stage l no later op reads what stage l made, nor its input.
 
 Some tensors are no decision of a chain method and stay from their first run to their last use:
-those that are pinned, that cannot be made again, or that are shared, which means that at least
-four ops all over the forward pass read them (an attention mask).
+those that are pinned, that cannot be made again, that end up in a buffer (running statistics,
+which are written after the forward pass), or that are shared, which means that at least four ops
+all over the forward pass read them (an attention mask).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from memplan.graph_capture.graph import Graph
+from memplan.graph_capture.graph import Graph, Op
 from memplan.planner.checkpoints import forward_end
 
 _SHARED_READERS = 4
@@ -112,8 +113,14 @@ def _movable(graph: Graph, end: int) -> list[bool]:
             forward = [r for r in readers if r < end]
             shared = len(forward) >= _SHARED_READERS and 2 * (forward[-1] - i) > end
             decided = not tensor.pinned and tensor.nbytes > 0 and bool(readers)
-            movable[t] = decided and op.recomputable and not shared
+            noted = any(_only_writes(graph.ops[r]) for r in forward)
+            movable[t] = decided and op.recomputable and not shared and not noted
     return movable
+
+
+def _only_writes(op: Op) -> bool:
+    """Whether an op makes nothing, but writes into what the step is given."""
+    return not op.outputs and not op.recomputable
 
 
 def _cuts(graph: Graph, end: int, movable: list[bool]) -> tuple[list[tuple[int, int]], int]:

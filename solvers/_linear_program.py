@@ -24,6 +24,8 @@ INFINITY = math.inf
 Terms = Iterable[tuple[int, float]]
 """(column, coefficient) pairs; a column may appear more than once."""
 _Vector = numpy.typing.NDArray[numpy.float64]
+_LEAST_SLACK = 1e-6
+_LEAST_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,7 @@ class LinearProgram:
         seed: int = 0,
         gap: float = 0.0,
         start: Mapping[int, float] | None = None,
+        slack: float = 0.0,
     ) -> ProgramResult:
         """Solve with integrality.
 
@@ -120,6 +123,10 @@ class LinearProgram:
             seed: Of its random choices.
             gap: Stop at this difference to the bound, as a share of the objective.
             start: Values of some columns to start from; HiGHS completes them if it can.
+            slack: Stop at this difference.
+
+        Returns:
+            OPTIMAL only without `gap` and `slack`.
 
         Raises:
             KeyboardInterrupt: The user stopped it.
@@ -129,6 +136,7 @@ class LinearProgram:
             return self._without_columns()
         highs, highspy = self._highs(time_s, seed, threads)
         highs.setOptionValue("mip_rel_gap", gap)
+        highs.setOptionValue("mip_abs_gap", max(_LEAST_SLACK, slack))
         self._pass_model(highs, highspy, integer=True)
         if start:
             columns = numpy.array(list(start.keys()), dtype=numpy.int32)
@@ -138,7 +146,8 @@ class LinearProgram:
         if status == highspy.HighsModelStatus.kInfeasible:
             return ProgramResult(outcome=Outcome.INFEASIBLE, values=(), bound=INFINITY)
         found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-        optimal = found and status == highspy.HighsModelStatus.kOptimal
+        ended = found and status == highspy.HighsModelStatus.kOptimal
+        optimal = ended and not gap and not slack
         outcome = Outcome.OPTIMAL if optimal else Outcome.FEASIBLE if found else Outcome.UNKNOWN
         values = tuple(highs.getSolution().col_value) if found else ()
         return ProgramResult(outcome=outcome, values=values, bound=float(info.mip_dual_bound))
@@ -175,7 +184,8 @@ class LinearProgram:
         with no_stdout():
             highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
             highs.setOptionValue("output_flag", False)
-        highs.setOptionValue("time_limit", max(0.1, time_s))
+        # It looks at the clock now and then only, so that it is asked to end a little earlier.
+        highs.setOptionValue("time_limit", max(_LEAST_S, time_s - min(1.0, 0.1 + 0.1 * time_s)))
         highs.setOptionValue("threads", threads)
         highs.setOptionValue("parallel", "on" if threads > 1 else "off")
         highs.setOptionValue("random_seed", seed)

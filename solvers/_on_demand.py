@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from memplan.planner.moves import Move, live_bytes_of
+from memplan.planner.moves import Move, live_bytes_of, movable_gaps
 from memplan.planner.problem import Problem
-from memplan.solvers._swap_rules import movable_gaps
 
 Rule: TypeAlias = Callable[[Move], int]
 """What has the least value goes first."""

@@ -10,7 +10,6 @@ marked `in_order` as captured, the forward phase first.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,10 +20,11 @@ from memplan.graph_capture.graph import Graph, Phase
 from memplan.planner.schedule import Compute, Schedule
 
 _Vector = numpy.typing.NDArray[numpy.int64]
-_AHEAD = (0.0, 0.3, 0.6, 1.0, 1.5)
-_NOISE = (0.0, 0.05, 0.2, 0.5)
-_SHARPNESS = 8.0
-"""Exponent of the bytes in use: among equal peaks, few steps near the peak are better."""
+
+
+def is_captured(graph: Graph) -> bool:
+    """Whether the graph was read from a model, so that its order says more than its tensors."""
+    return "graph_hash" in graph.provenance
 
 
 def reordered(graph: Graph, order: Sequence[int]) -> Graph:
@@ -37,34 +37,6 @@ def lifted(order: Sequence[int], schedule: Schedule) -> Schedule:
     return tuple(
         Compute(order[step.op]) if isinstance(step, Compute) else step for step in schedule
     )
-
-
-def lowest_order(graph: Graph, goal_bytes: int, deadline: float, seed: int) -> tuple[int, ...]:
-    """Return the order with the smallest peak that was found; the captured one if it is best.
-
-    Args:
-        graph: The step.
-        goal_bytes: Stop at an order whose peak is at most this.
-        deadline: When to end, by `time.monotonic`. Larger graphs get fewer tries, so that
-            it seldom cuts in and the answer does not depend on the machine.
-        seed: Of the random choices.
-    """
-    rng, rules = random.Random(seed), Rules(graph)
-    found = [(rules.peak_bytes(order), order) for order in (tuple(range(len(graph.ops))),)]
-    for k in range(max(8, min(60, 20_000 // (1 + len(graph.ops))))):
-        if min(found)[0] <= goal_bytes or time.monotonic() > deadline:
-            break
-        ahead, noise = _AHEAD[k % len(_AHEAD)], _NOISE[k // len(_AHEAD) % len(_NOISE)]
-        order = listed(rules, ahead, noise, rng)
-        found.append((rules.peak_bytes(order), order))
-    best: list[tuple[int, tuple[int, ...]]] = []
-    for peak_bytes, order in sorted(found)[:3]:
-        if best and (min(best)[0] <= goal_bytes or time.monotonic() > deadline):
-            break
-        if peak_bytes > goal_bytes:
-            order = moved(rules, order, goal_bytes, deadline, rng)
-        best.append((rules.peak_bytes(order), order))
-    return min(best)[1]
 
 
 class Rules:
@@ -197,46 +169,7 @@ def _gain(inputs: Sequence[int], sizes: Sequence[int], left: Sequence[int], ahea
     return sum(_share(sizes[t], left[t], ahead) for t in inputs)
 
 
-def moved(
-    rules: Rules, order: Sequence[int], goal_bytes: int, deadline: float, rng: random.Random
-) -> tuple[int, ...]:
-    """Move single ops, mostly near the peak, as long as that makes nothing worse."""
-    count, sequence = len(order), list(order)
-    place = places(order)
-    live = rules.live_bytes(place)
-    peak_bytes, scale = int(live.max()), float(live.max())
-    weight = float(((live / scale) ** _SHARPNESS).sum())
-    stale = 0
-    while peak_bytes > goal_bytes and stale < 40 * count + 200 and time.monotonic() < deadline:
-        stale += 1
-        at = rng.randrange(count)
-        if rng.random() < 0.5:
-            at = min(count - 1, max(0, int(live.argmax()) + rng.randrange(-8, 9)))
-        op = sequence[at]
-        first, last = _room(rules, op, place)
-        to = rng.randint(first, last)
-        if to == at:
-            continue
-        del sequence[at]
-        sequence.insert(to, op)
-        low, high = min(at, to), max(at, to) + 1
-        old = place.copy()
-        place[numpy.array(sequence[low:high], dtype=numpy.int64)] = numpy.arange(low, high)
-        new = rules.live_bytes(place)
-        new_bytes = int(new.max())
-        new_weight = float(((new / scale) ** _SHARPNESS).sum())
-        if (new_bytes, new_weight) <= (peak_bytes, weight):
-            if (new_bytes, new_weight) < (peak_bytes, weight * (1 - 1e-4)):
-                stale = 0
-            live, peak_bytes, weight = new, new_bytes, new_weight
-        else:
-            del sequence[to]
-            sequence.insert(at, op)
-            place = old
-    return tuple(sequence)
-
-
-def _room(rules: Rules, op: int, place: _Vector) -> tuple[int, int]:
+def room_of(rules: Rules, op: int, place: Sequence[int] | _Vector) -> tuple[int, int]:
     """Return the first and last place at which `op` may run, the others where they are."""
     phase = (0, rules.forward - 1) if rules.is_forward[op] else (rules.forward, len(place) - 1)
     first = max((int(place[j]) + 1 for j in rules.before[op]), default=0)

@@ -16,11 +16,9 @@ from memplan.solvers._milp import Outcome
 from memplan.solvers._relaxation import Relaxation
 from memplan.solvers._stages import Stages
 
-_MOST_INSTANTS = 16
+_MOST_INSTANTS, _MOST_LEANS = 16, 5
 _KEEP = 30.0
 """Factor of what stays at the instant; its inverse is that of what goes."""
-LOOKS = (1.0, 0.97, 0.94, 0.88, 0.8)
-"""Shares of the budget for `Prover.look`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +71,7 @@ def prove(problem: Problem, limits: Limits) -> Proof:
     """
     began = time.monotonic()
     prover = Prover(problem, limits)
-    for share in LOOKS:
-        prover.look(share, limits.time_s / 20)
+    prover.look(1.0, limits.time_s / 4)
     proof = prover.prove(limits.time_s / 4)
     if proof.minimum_bytes is not None:
         return proof
@@ -88,10 +85,12 @@ class Drops:
     Attributes:
         end: The instant: how many ops ran for the first time before it.
         lost: (tensors,) which are not on the device then, and have to be made again.
+        room_bytes: What the budget leaves beside the op before the instant.
     """
 
     end: int
     lost: tuple[bool, ...]
+    room_bytes: int
 
 
 class Prover:
@@ -102,14 +101,17 @@ class Prover:
         self.scarce = scarce_ops(problem)
         self.stats: dict[str, float] = {"relaxation_s": 0.0}
 
-    def look(self, share: float, time_s: float) -> Drops | None:
-        """Solve the linear program of the scarcest instant with `share` of the budget.
+    def look(
+        self, share: float, time_s: float, kept: frozenset[int] = frozenset()
+    ) -> Drops | None:
+        """Solve the linear program of the scarcest instant, where `share` of the room is used.
 
-        The whole budget gives a bound; less of it leaves room for the recomputations.
+        The whole room gives a bound; what is left of it is for the recomputations. The tensors
+        of `kept` have to be there; with any of them there is no bound.
         """
         began = time.monotonic()
         self.search.deadline = began + time_s
-        drops = self.search.look(self.scarce[0], share) if self.scarce else None
+        drops = self.search.look(self.scarce[0], share, kept) if self.scarce else None
         self.stats["relaxation_s"] += time.monotonic() - began
         return drops
 
@@ -183,21 +185,20 @@ class _Search:
             self.bounds[b] = result.bound
         return sorted(scarce, key=lambda b: (-self.bounds.get(b, -math.inf), scarce.index(b)))
 
-    def look(self, op: int, share: float) -> Drops | None:
-        """Note and return what stays after `op` with `share` of the budget beside the given."""
+    def look(self, op: int, share: float, kept: frozenset[int]) -> Drops | None:
+        """Note and return what stays after `op` in `share` of the room beside what it uses."""
         if self.infeasible or self._left_s() <= 0:
             return None
-        given_bytes = self.problem.graph.given_bytes
-        budget_bytes = given_bytes + int(share * (self.problem.budget_bytes - given_bytes))
-        less = Problem(graph=self.problem.graph, budget_bytes=budget_bytes)
-        relaxation = Relaxation(less, self.stages, [op + 1])
+        relaxation = Relaxation(self.problem, self.stages, [op + 1], room=share)
+        relaxation.keep(op + 1, kept)
         result = relaxation.program.relax(self._left_s(), self.limits.seed)
-        if share == 1.0:
+        if share == 1.0 and not kept:
             self._note(relaxation, result, integral=False)
             self.bounds[op] = result.bound
         if not result.values:
             return None
-        self.leans.append(_lean(relaxation, op + 1, result.values))
+        if len(self.leans) < _MOST_LEANS:
+            self.leans.append(_lean(relaxation, op + 1, result.values))
         return _drops(relaxation, op + 1, result.values)
 
     def solve(self, ops: list[int]) -> None:
@@ -205,7 +206,11 @@ class _Search:
         if not ops or self.infeasible or self._left_s() <= 0:
             return
         relaxation = Relaxation(self.problem, self.stages, [b + 1 for b in ops])
-        result = relaxation.program.solve(self._left_s(), self.limits.threads, self.limits.seed)
+        # A quarter of the gap that will do: the rest is for the schedule.
+        slack = self.limits.gap / 4 * self.problem.graph.time_ns / relaxation.scale.unit_ns
+        result = relaxation.program.solve(
+            self._left_s(), self.limits.threads, self.limits.seed, slack=slack
+        )
         self._note(relaxation, result, integral=True)
         if result.values:
             self.leans.insert(0, _lean(relaxation, ops[0] + 1, result.values))
@@ -237,7 +242,10 @@ def _drops(relaxation: Relaxation, instant: int, values: Sequence[float]) -> Dro
         source = graph.producer[t]
         if j == at and source is not None and graph.ops[source].recomputable:
             lost[t] = values[column] < _WHOLE
-    return Drops(end=instant, lost=tuple(lost))
+    room = relaxation.budget - relaxation.need(instant - 1)
+    return Drops(
+        end=instant, lost=tuple(lost), room_bytes=max(0, int(room * relaxation.unit_bytes))
+    )
 
 
 _WHOLE = 1 - 1e-3

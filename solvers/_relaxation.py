@@ -65,7 +65,13 @@ class Relaxation:
     """
 
     def __init__(
-        self, problem: Problem, stages: Stages, instants: Sequence[int], *, least: bool = False
+        self,
+        problem: Problem,
+        stages: Stages,
+        instants: Sequence[int],
+        *,
+        least: bool = False,
+        room: float = 1.0,
     ) -> None:
         """Build it.
 
@@ -74,6 +80,8 @@ class Relaxation:
             stages: Of its graph.
             instants: Ops before which there is an instant; 0 and the end are added.
             least: Whether to ask for the smallest budget instead of the least time.
+            room: Share of what the budget leaves beside an op that rows 5 may use; below 1 the
+                optimum is no bound any more.
         """
         self.graph, self.stages = problem.graph, stages
         count = len(self.graph.ops)
@@ -87,7 +95,7 @@ class Relaxation:
         self.program = LinearProgram()
         self.scale = CostScale.of([op.time_ns for op in self.graph.ops])
         self.budget_column = -1
-        self.budget = problem.budget_bytes / self.unit_bytes
+        self.budget, self.room = problem.budget_bytes / self.unit_bytes, room
         if least:
             self.budget_column = self.program.column(1.0, 0.0, self._most())
         self.x: dict[tuple[int, int], int] = {}
@@ -142,6 +150,13 @@ class Relaxation:
             )
             return self.graph.time_ns + extra_ns
         return self.graph.time_ns + self.scale.bound_ns(result.bound)
+
+    def keep(self, instant: int, tensors: Iterable[int]) -> None:
+        """Require that `tensors` are there at an instant; after that there is no bound."""
+        at = self.edges.index(instant)
+        for t in tensors:
+            if (at, t) in self.x:
+                self.program.lower[self.x[at, t]] = 1.0
 
     def _term(
         self, columns: dict[tuple[int, int], int], key: tuple[int, int], factor: float
@@ -199,8 +214,11 @@ class Relaxation:
         else:
             self.program.at_most(terms, self.budget - used)
 
-    def _need(self, b: int) -> float:
-        """Return what is in use while op `b` runs for the first time, in any schedule."""
+    def need(self, b: int) -> float:
+        """Return what is in use while op `b` runs for the first time, in any schedule.
+
+        In units of `unit_bytes`.
+        """
         fixed = (self.stages.fixed_bytes[b] + self.stages.running_bytes[b]) / self.unit_bytes
         return fixed + sum(self.size[t] for t in self.inputs[b])
 
@@ -213,7 +231,8 @@ class Relaxation:
             if seen and (j, t) in self.x and t not in own
         ]
         if there:
-            self._within(there, self._need(stop - 1))
+            need = self.need(stop - 1)
+            self._within(there, need + (1.0 - self.room) * max(0.0, self.budget - need))
 
     def _bytes_within(self, j: int, start: int, stop: int) -> None:
         """Rows 6; the sum over all tensors is kept from op to op."""
@@ -225,10 +244,10 @@ class Relaxation:
                 self._add(live, j, t, 1.0, read=t in last_read, stay=stay[t])
         for b in range(start, stop):
             for t in self.inputs[b]:
-                # Its own inputs are there in full: `_need` has them.
+                # Its own inputs are there in full: `need` has them.
                 self._add(live, j, t, -1.0, read=True, stay=stay[t])
             if not live.is_empty:
-                self._within(live.terms(), self._need(b) + live.fixed)
+                self._within(live.terms(), self.need(b) + live.fixed)
             for t in (*self.inputs[b], *self.outputs[b]):
                 self._add(live, j, t, 1.0, read=last_read.get(t, -1) > b, stay=stay[t])
 

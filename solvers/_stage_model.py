@@ -20,13 +20,17 @@ class StageModel:
 
     R[t, i]: op i runs again in stage t. S[t, k]: tensor k is there when stage t begins.
     F[t, k, i]: k is freed right after op i of stage t. U[t, i]: movable bytes after op i.
-    With `relaxed`, R and S may be anything from 0 to 1.
+    With `relaxed`, R and S may be anything from 0 to 1. With `paper`, F is binary as in the
+    paper's equations 7b and 7c, which have a weaker relaxation than the rows of this project.
     """
 
-    def __init__(self, problem: Problem, stages: Stages, relaxed: bool = False) -> None:
+    def __init__(
+        self, problem: Problem, stages: Stages, relaxed: bool = False, paper: bool = False
+    ) -> None:
         import pulp
 
         kind = "Continuous" if relaxed else "Binary"
+        self.paper, self.kind = paper, kind
 
         self.stages = stages
         self.graph, self.budget_bytes = problem.graph, problem.budget_bytes
@@ -64,9 +68,7 @@ class StageModel:
         for k in self.stages.carried[t]:
             here = (self.s[t, k], 1.0)
             if source[k] < t - 1:
-                before = [(self.s[t - 1, k], -1.0)]
-                if (t - 1, source[k]) in self.r:
-                    before.append((self.r[t - 1, source[k]], -1.0))
+                before = [(variable, -1.0) for variable in self._stays(t - 1, k)]
                 self._row([here, *before], "<=", 0.0)
             if (t, source[k]) in self.r:
                 self._row([here, (self.r[t, source[k]], 1.0)], "<=", 1.0)
@@ -77,6 +79,11 @@ class StageModel:
                 if (t, source[k]) in self.r:
                     there.append((self.r[t, source[k]], -1.0))
                 self._row([*runs, *there], "<=", -1.0 if i == t else 0.0)
+
+    def _stays(self, t: int, k: int) -> list[Any]:
+        """Variables one of which is 1 where k is there at the end of stage t, not made in it."""
+        source = self.stages.source[k]
+        return [self.s[t, k], *([self.r[t, source]] if (t, source) in self.r else [])]
 
     def _memory(self, t: int) -> None:
         """Equations 2 and 3: the bytes in use at every op of stage `t`."""
@@ -106,16 +113,36 @@ class StageModel:
         for k, ops in touched.items():
             if k in stages.inputs[t]:
                 continue
-            frees = []
-            for at, i in enumerate(ops):
-                free = self.f[t, k, i] = self.problem.add_variable(f"F_{t}_{k}_{i}", 0, 1)
-                self._row([(free, 1.0), (self.r[t, i], -1.0)], "<=", 0.0)
-                for j in ops[at + 1 :]:
-                    self._row([(free, 1.0), (self.r[t, j], 1.0)], "<=", 1.0)
-                frees.append((free, 1.0))
+            for i in ops:
+                self.f[t, k, i] = self.problem.add_variable(
+                    f"F_{t}_{k}_{i}", 0, 1, self.kind if self.paper else "Continuous"
+                )
+            (self._frees_by_hazards if self.paper else self._frees_once)(t, k, ops)
+
+    def _frees_once(self, t: int, k: int, ops: Sequence[int]) -> None:
+        """Each factor of equation 5 bounds F; of one stage at most one F is 1 (theorem 4.1)."""
+        frees = []
+        for at, i in enumerate(ops):
+            free = self.f[t, k, i]
+            self._row([(free, 1.0), (self.r[t, i], -1.0)], "<=", 0.0)
+            for j in ops[at + 1 :]:
+                self._row([(free, 1.0), (self.r[t, j], 1.0)], "<=", 1.0)
+            frees.append((free, 1.0))
+        if (t + 1, k) in self.s:
+            frees.append((self.s[t + 1, k], 1.0))
+        self._row(frees, "<=", 1.0)
+
+    def _frees_by_hazards(self, t: int, k: int, ops: Sequence[int]) -> None:
+        """Equations 7a to 7c: F is 1 just where the number of hazards is 0."""
+        for at, i in enumerate(ops):
+            free = self.f[t, k, i]
+            hazards = [(self.r[t, i], -1.0), *((self.r[t, j], 1.0) for j in ops[at + 1 :])]
             if (t + 1, k) in self.s:
-                frees.append((self.s[t + 1, k], 1.0))
-            self._row(frees, "<=", 1.0)
+                hazards.append((self.s[t + 1, k], 1.0))
+            # hazards + 1 is their number, at most as many as there are terms.
+            self._row([(free, -1.0), *((x, -f) for x, f in hazards)], "<=", 0.0)
+            most = float(len(hazards))
+            self._row([(free, most), *hazards], "<=", most - 1.0)
 
     def schedule(self, values: Mapping[str, float]) -> Schedule:
         """Read the ops of all stages, one after the other."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from memplan.graph_capture.graph import Graph, Phase
+from memplan.graph_capture.graph import Graph
 from memplan.planner.checkpoints import forward_end, sequence_keeping
 from memplan.planner.limits import below_limit
-from memplan.planner.moves import Move, Timing, gaps_of, place
+from memplan.planner.moves import Move, Timing, movable_gaps, place
 from memplan.planner.problem import Problem
 from memplan.planner.schedule import Schedule, schedule_of
 from memplan.planner.simulate import simulate
@@ -100,16 +100,6 @@ def solution_of(
         proven_bound_ns=bound_ns,
         stats=stats,
     )
-
-
-def movable_gaps(graph: Graph, sequence: Sequence[int], least_bytes: int = 0) -> list[Move]:
-    """Return the gaps of tensors that can be moved: not those of the optimizer's own ops."""
-    update = {t for op in graph.ops if op.phase is Phase.UPDATE for t in (*op.inputs, *op.outputs)}
-    return [
-        gap
-        for gap in gaps_of(graph, sequence)
-        if gap.tensor not in update and graph.tensors[gap.tensor].nbytes >= least_bytes
-    ]
 
 
 def saved_gaps(graph: Graph, least_bytes: int = 0) -> list[Move]:

@@ -2,8 +2,8 @@
 
 Source: none; the pipeline of this project.
 Deviations: none.
-Exact?: Where the bound meets the schedule. The bound is that of the relaxation (`_relaxation`) or,
-    on small graphs, of the stage model as well.
+Exact?: Where the bound meets the schedule; it stops before that within `Limits.gap`. The bound is
+    that of the relaxation (`_relaxation`) or, on small graphs, of the stage model as well.
 Complexity: That of its stages, within the time limit.
 """
 
@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from memplan.graph_capture.graph import Graph
-from memplan.planner.checkpoints import sequence_losing
 from memplan.planner.limits import below_limit
 from memplan.planner.memory_use import peak_rss_bytes
 from memplan.planner.polish import polish
@@ -24,12 +23,13 @@ from memplan.planner.schedule import Schedule, keeps_order, schedule_of, sequenc
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver
 from memplan.planner.verify import is_valid
-from memplan.solvers._proof import LOOKS, Proof, Prover
+from memplan.solvers._proof import Proof, Prover
+from memplan.solvers._rounding import rounded
 
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """keep-all, the relaxation, greedy replays that follow it, a MILP, and replays again.
+    """keep-all, the relaxation rounded, greedy replays that follow it, a MILP, and replays again.
 
     On small graphs the MILP is Checkmate's, on others the windowed one. Where the order is free,
     other orders come first. Where there is a tier to move tensors to, `joint` does all of it.
@@ -37,8 +37,6 @@ class Auto:
     Attributes:
         exact_ops: Graphs of up to this many ops go to Checkmate.
         exact_share: The share of the time limit that Checkmate may take.
-        gap: No further stage starts once a schedule is proven within this share of the bound.
-        near: Within this share of the bound, stages get little time: there is little to gain.
         start: A schedule to start from, ignored unless valid.
         reorder: Whether ops may run in another order than captured where that saves memory;
             steps captured from a model keep theirs all the same, for reasons named in `reorder`.
@@ -51,8 +49,6 @@ class Auto:
 
     exact_ops: int = 150
     exact_share: float = 0.3
-    gap: float = 0.0002
-    near: float = 0.001
     start: Schedule | None = field(default=None, repr=False)
     reorder: bool = True
 
@@ -61,12 +57,13 @@ class Auto:
         if refusal := below_limit(problem):
             return refusal
         if problem.tiers:
-            return load_solver("joint").solve(problem, limits)
+            return load_solver("joint", start=self.start).solve(problem, limits)
+        began = time.monotonic()
         plain = load_solver("keep-all").solve(problem, limits)
         if plain.status is Status.OPTIMAL:
             return plain
         before_bytes = peak_rss_bytes()
-        run = _Run(problem, limits, self.gap, self.near)
+        run = _Run(problem, limits, began)
         try:
             if self.start is not None and is_valid(problem, self.start):
                 run.offer(self.start)
@@ -84,8 +81,9 @@ class Auto:
             if run.is_done():
                 return
         feasible = run.round() and self._proven(run)
-        if run.other is not None and (not feasible or run.other_ns <= run.bound_ns):
-            # Nothing in captured order is better.
+        hopeless = not feasible or run.best is None or run.other_ns <= run.bound_ns
+        if run.other is not None and hopeless:
+            # Nothing in captured order is better, or it is hard to find.
             run.another_order()
             return
         if not feasible or run.is_done():
@@ -97,9 +95,11 @@ class Auto:
         if run.is_done():
             return
         small = len(run.problem.graph.ops) <= self.exact_ops
-        # Where layers are alike a proof can take all the time there is, and saves little.
-        share = self.exact_share if small else 1.0
-        run.stage("checkmate" if small else "windowed", share, start=run.best)
+        # Where layers are alike a proof can take all the time there is, and saves little. Besides,
+        # HiGHS may look at the clock too late.
+        share = min(self.exact_share if small else 1.0, run.left - _FOR_REPLAYS)
+        if share > 0:
+            run.stage("checkmate" if small else "windowed", share, start=run.best)
         if run.other_ns < run.best_ns:
             run.another_order()
         elif run.best is not None and not run.is_done():
@@ -123,11 +123,13 @@ class Auto:
 class _Run:
     """The best schedule and bounds of the stages so far."""
 
-    def __init__(self, problem: Problem, limits: Limits, gap: float, near: float) -> None:
-        self.problem, self.limits, self.gap, self.near = problem, limits, gap, near
+    def __init__(self, problem: Problem, limits: Limits, began: float) -> None:
+        self.problem, self.limits = problem, limits
         self.seed = limits.seed
-        self.began = time.monotonic()
-        self.deadline = self.began + limits.time_s
+        self.began = began
+        # What simulating once took is the measure of what happens after the last look at the time.
+        spare_s = min(_SPARE * limits.time_s, _LAST_STEPS * (time.monotonic() - began))
+        self.deadline = began + limits.time_s - spare_s
         self.best: Schedule | None = None
         self.best_ns = float("inf")
         self.other: Schedule | None = None
@@ -145,17 +147,27 @@ class _Run:
     @property
     def goal_ns(self) -> int:
         """A schedule as fast as this is good enough."""
-        return int(self.bound_ns * (1 + self.gap))
+        return int(self.bound_ns * (1 + self.limits.gap))
+
+    @property
+    def any_goal_ns(self) -> int:
+        """The same in another order, in which only the time of every op is a bound."""
+        return int(self.problem.graph.time_ns * (1 + self.limits.gap))
 
     def is_done(self) -> bool:
         """Whether the gap is closed, a proof says that nothing fits, or time is over."""
-        near = self.best_ns <= self.goal_ns or self.other_ns <= self.bound_ns
+        near = self.best_ns <= self.goal_ns or self.other_ns <= self.any_goal_ns
         return near or self.refusal is not None or time.monotonic() >= self.deadline
 
     @property
     def near_ns(self) -> int:
         """A schedule as fast as this leaves little to gain."""
-        return int(self.bound_ns * (1 + self.near))
+        return int(self.bound_ns * (1 + _NEAR))
+
+    @property
+    def left(self) -> float:
+        """The share of the time limit that is left."""
+        return (self.deadline - time.monotonic()) / self.limits.time_s
 
     def _within(self, share: float) -> Limits:
         if self.best_ns <= self.near_ns:
@@ -190,28 +202,19 @@ class _Run:
     def round(self) -> bool:
         """Try what the relaxation lets go at the scarcest instant; return as `prove`."""
         began = time.monotonic()
-        until = began + self._within(0.3).time_s
-        for share in LOOKS:
-            drops = self.prover.look(share, until - time.monotonic())
-            possible = self._believe(self.prover.proof(time.monotonic()))
-            if drops is None or not possible:
-                break
-            self._try(sequence_losing(self.problem.graph, drops.lost, drops.end))
+        graph = self.problem.graph
+        for sequence in rounded(self.problem, self.prover, began + self._within(0.3).time_s):
+            self._believe(self.prover.proof(time.monotonic()))
+            if self.best is None:
+                self.stats["first_s"] = time.monotonic() - self.began
+            time_ns = self.offer(schedule_of(graph, sequence))
+            if time_ns <= self.best_ns:
+                self.stats["round_overhead"] = time_ns / max(1, graph.time_ns) - 1
             if self.is_done():
                 break
+        possible = self._believe(self.prover.proof(time.monotonic()))
         self.stats["round_s"] = time.monotonic() - began
-        return self.refusal is None
-
-    def _try(self, sequence: Sequence[int]) -> None:
-        """Keep a valid sequence, polished, if it fits and is the fastest so far."""
-        graph = self.problem.graph
-        if simulate(graph, schedule_of(graph, sequence)).peak_bytes > self.problem.budget_bytes:
-            return
-        if self.best is None:
-            self.stats["first_s"] = time.monotonic() - self.began
-        time_ns = self.offer(schedule_of(graph, sequence))
-        if time_ns <= self.best_ns:
-            self.stats["round_overhead"] = time_ns / max(1, graph.time_ns) - 1
+        return possible
 
     def _believe(self, proof: Proof) -> bool:
         """Note what is proven; return whether a schedule may exist."""
@@ -230,7 +233,7 @@ class _Run:
 
     def another_order(self) -> None:
         """Spend the time that is left on other orders."""
-        if self.other_ns <= self.problem.graph.time_ns or time.monotonic() >= self.deadline:
+        if self.other_ns <= self.any_goal_ns or time.monotonic() >= self.deadline:
             return
         self.seed += _MORE_SEEDS
         self.stage("reorder", 1.0, "another")
@@ -294,9 +297,12 @@ class _Run:
         if self.refusal is not None:
             return self.refusal
         status = Status.UNKNOWN
-        if self.model_bound_ns is not None and self.model_bound_ns > self.best_ns:
-            # The schedule is none of that model's.
-            self.model_bound_ns = None
+        if self.model_bound_ns is not None:
+            # What holds for every schedule holds for those of the model.
+            self.model_bound_ns = max(self.model_bound_ns, self.bound_ns)
+            if self.model_bound_ns > self.best_ns:
+                # The schedule is none of that model's.
+                self.model_bound_ns = None
         if self.best is not None:
             proven = self.best_ns <= self.bound_ns
             status = Status.OPTIMAL if proven else Status.FEASIBLE
@@ -346,6 +352,18 @@ def _lean_to(graph: Graph, sequence: Sequence[int]) -> tuple[float, ...]:
         seen.add(op)
     return tuple(_GO if t in made_again else 1.0 / _GO for t in range(len(graph.tensors)))
 
+
+_SPARE = 0.05
+"""At most this share of the time limit is left for the last steps."""
+
+_LAST_STEPS = 8.0
+"""How many times as long as simulating a schedule the last steps take: polish and judge one."""
+
+_FOR_REPLAYS = 0.08
+"""Share of the time limit that the MILP leaves for the last replays."""
+
+_NEAR = 1e-3
+"""Within this share of the bound there is little to gain."""
 
 _LITTLE = 0.1
 """Share of the time limit for a stage that starts near the bound."""

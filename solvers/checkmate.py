@@ -4,10 +4,11 @@ Source: Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Re
     (MLSys 2020), section 4: equations 1b, 1c, 2, 3, 5 and, for the stages, 8a to 8c.
 Deviations: FREE is continuous and only bounded from above; freeing helps, so its lower bounds
     (7b) never bind, and only R and S are binary. At most one FREE a tensor and stage, and none
-    with S[t+1] (theorem 4.1), is a cut. S belongs to tensors and R to ops, so that an op may
-    have several outputs; S[t, k] + R[t, producer of k] <= 1, because nothing reads the older
-    instance. Pinned tensors are constants; workspace is in the row of its op; an op that must
-    not run twice has no R. The start is the greedy replay's schedule.
+    with S[t+1] (theorem 4.1), is a cut. With `paper`, FREE has the rows of the paper instead. S
+    belongs to tensors and R to ops, so that an op may have several outputs; S[t, k] + R[t,
+    producer of k] <= 1, because nothing reads the older instance. Pinned tensors are constants;
+    workspace is in the row of its op; an op that must not run twice has no R. The start is the
+    greedy replay's schedule.
 Exact?: In its own space only: between two first runs ops are recomputed in captured order, each
     at most once. The bound in that space is `model_bound_ns`. It is no bound for every schedule
     of the captured order: let a stage need A = f(a) and C = g(c), with a, c large and small A,
@@ -47,6 +48,7 @@ class Checkmate:
         start: A schedule to start from, ignored unless valid and in captured order; None to ask
             the greedy replay.
         prove: Whether to spend part of the time on `proven_bound_ns`.
+        paper: Whether FREE is binary, in the rows of the paper.
         max_ops: Larger graphs are refused with UNKNOWN.
     """
 
@@ -57,6 +59,7 @@ class Checkmate:
 
     start: Schedule | None = field(default=None, repr=False)
     prove: bool = True
+    paper: bool = False
     max_ops: int = 250
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
@@ -83,7 +86,7 @@ class Checkmate:
             return _answer(problem, None, "", proven)
         if best is not None and simulate(graph, best).time_ns <= proven.bound_ns:
             return _answer(problem, best, "", proven)
-        model = StageModel(problem, stages)
+        model = StageModel(problem, stages, paper=self.paper)
         result = solve_milp(
             model.problem, left_s(), limits.threads, limits.seed, model.start_values(best)
         )

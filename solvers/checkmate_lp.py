@@ -23,6 +23,7 @@ from functools import partial
 from operator import le
 from typing import ClassVar, TypeAlias
 
+from memplan.errors import UsageError
 from memplan.planner.cheapest import cheapest_within
 from memplan.planner.limits import below_limit
 from memplan.planner.problem import Limits, Problem
@@ -34,6 +35,7 @@ from memplan.solvers._stages import Stages
 _BUILT_PER_S = 5_000
 """Decisions whose rows are built in a second, cautiously: PuLP knows no time limit."""
 _TOLERANCE = 1e-6
+_ROUNDINGS = ("both", "deterministic", "random")
 
 Values: TypeAlias = dict[tuple[int, int], float]
 """S of the relaxation by stage and tensor."""
@@ -45,6 +47,7 @@ class CheckmateLp:
 
     Attributes:
         share: The share of the free budget that the relaxation may use.
+        rounding: `deterministic` by the nine thresholds, `random` by draws, or `both`.
         draws: How many times S is drawn at random.
         max_ops: Larger graphs are refused with UNKNOWN.
     """
@@ -55,8 +58,13 @@ class CheckmateLp:
     needs: ClassVar[tuple[str, ...]] = ("highspy", "pulp")
 
     share: float = 0.9
+    rounding: str = "both"
     draws: int = 20
     max_ops: int = 250
+
+    def __post_init__(self) -> None:
+        if self.rounding not in _ROUNDINGS:
+            raise UsageError(f"no rounding {self.rounding!r}; choose {', '.join(_ROUNDINGS)}")
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the cheapest rounding that fits."""
@@ -79,9 +87,9 @@ class CheckmateLp:
     def _plans(
         self, stages: Stages, values: Values, rng: random.Random
     ) -> Iterator[tuple[int, ...]]:
-        for tenth in range(1, 10):
+        for tenth in range(1, 10) if self.rounding != "random" else ():
             yield rounded(stages, values, partial(le, tenth / 10))
-        for _ in range(self.draws):
+        for _ in range(self.draws if self.rounding != "deterministic" else 0):
             yield rounded(stages, values, lambda value: rng.random() < value)
 
 

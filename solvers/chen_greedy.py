@@ -19,7 +19,12 @@ from typing import ClassVar
 
 from memplan.graph_capture.graph import Graph
 from memplan.planner.cheapest import cheapest_within
-from memplan.planner.checkpoints import articulation_ops, forward_end, sequence_keeping
+from memplan.planner.checkpoints import (
+    candidate_ops,
+    check_candidates,
+    forward_end,
+    sequence_keeping,
+)
 from memplan.planner.limits import below_limit
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.solver import Solution
@@ -31,6 +36,7 @@ class ChenGreedy:
 
     Attributes:
         sizes: How many values of b are tried.
+        candidates: `articulation` points, `all` forward ops, or `both`, each alone.
     """
 
     name: ClassVar[str] = "chen-greedy"
@@ -38,6 +44,10 @@ class ChenGreedy:
     source: ClassVar[str] = "Chen et al. 2016, greedy checkpoints with a sweep over b"
 
     sizes: int = 32
+    candidates: str = "both"
+
+    def __post_init__(self) -> None:
+        check_candidates(self.candidates)
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the cheapest plan of the sweep that fits."""
@@ -50,7 +60,7 @@ class ChenGreedy:
         end = forward_end(graph)
         total_bytes = sum(_forward_bytes(graph, i) for i in range(end))
         tried: set[frozenset[int]] = set()
-        for candidates in (frozenset(articulation_ops(graph, end)), frozenset(range(end))):
+        for candidates in map(frozenset, candidate_ops(graph, end, self.candidates)):
             for k in range(self.sizes):
                 segment_bytes = total_bytes * k * k // self.sizes**2
                 checkpoints = _checkpoints(graph, candidates, end, segment_bytes)

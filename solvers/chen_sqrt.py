@@ -18,7 +18,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from memplan.planner.cheapest import cheapest_within
-from memplan.planner.checkpoints import articulation_ops, forward_end, sequence_keeping
+from memplan.planner.checkpoints import (
+    candidate_ops,
+    check_candidates,
+    forward_end,
+    sequence_keeping,
+)
 from memplan.planner.limits import below_limit
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.solver import Solution
@@ -26,11 +31,20 @@ from memplan.planner.solver import Solution
 
 @dataclass(frozen=True, slots=True)
 class ChenSqrt:
-    """Segments of equal length."""
+    """Segments of equal length.
+
+    Attributes:
+        candidates: `articulation` points, `all` forward ops, or `both`, each alone.
+    """
 
     name: ClassVar[str] = "chen-sqrt"
     kind: ClassVar[str] = "baseline"
     source: ClassVar[str] = "Chen et al. 2016, sqrt(n) checkpoints"
+
+    candidates: str = "both"
+
+    def __post_init__(self) -> None:
+        check_candidates(self.candidates)
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the cheaper of the two plans that fits."""
@@ -38,9 +52,8 @@ class ChenSqrt:
             return refusal
         graph = problem.graph
         end = forward_end(graph)
-        every_op = tuple(range(end))
         plans = []
-        for candidates in (articulation_ops(graph, end), every_op):
+        for candidates in candidate_ops(graph, end, self.candidates):
             length = max(1, math.isqrt(len(candidates)))
             checkpoints = frozenset(candidates[length - 1 :: length])
             plans.append(sequence_keeping(graph, checkpoints, end))

@@ -14,11 +14,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from memplan.graph_capture.graph import Op
-from memplan.planner.moves import Move, Timing, moves_in, place
+from memplan.planner.moves import Move, Timing, movable_gaps, moves_in, place
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.prune import Lives
 from memplan.planner.schedule import Prefetch, Schedule, sequence_of
@@ -35,10 +35,11 @@ class Joint:
     """Swap policies and recomputation alone, then replays that mix them, and exchanges.
 
     Attributes:
-        starts: Solvers whose schedules are looked at first.
+        starts: Policies whose schedules are looked at first.
         replays: How many replays and exchanges; None for as many as fit into the time.
         patience: Stop after so many of them without a better schedule.
         near: A schedule within this share of the step's own time is good enough.
+        start: A schedule to begin with.
     """
 
     name: ClassVar[str] = "joint"
@@ -48,11 +49,13 @@ class Joint:
 
     starts: tuple[str, ...] = (
         *("lms", "flashneuron", "capuchin", "lohan", "halo", "modnn", "deepum", "layrub"),
-        *("tsplit", "superneurons", "vdnn-dyn", "oc-dnn", "swap-belady", "greedy"),
+        *("tsplit", "superneurons", "vdnn-dyn", "oc-dnn", "swap-belady", "save-on-cpu"),
+        *("swap-lru", "vdnn-all", "vdnn-conv", "unified-memory", "dymem", "torchtitan"),
     )
     replays: int | None = None
     patience: int = 200
     near: float = 0.0002
+    start: Schedule | None = field(default=None, repr=False)
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the fastest schedule found; on Ctrl-C, of those so far if there is one."""
@@ -71,10 +74,17 @@ class Joint:
 
     def _search(self, search: _Search, limits: Limits) -> None:
         good_ns = int(search.problem.graph.time_ns * (1 + self.near))
+        if self.start is not None:
+            search.offer(self.start, "start")
         for name in self.starts:
             if search.best_ns <= good_ns:
                 return
             search.start(name, limits)
+        # Where moving is too slow to help, or recomputing is, little of the time goes to it.
+        search.start("greedy", limits, 0.1)
+        search.start("auto", limits, 0.2 if search.moves else 0.6)
+        if not search.recomputes:
+            search.start("swapadvisor", limits, 0.1)
         done = 0
         while time.monotonic() < search.deadline and search.best_ns > good_ns:
             if done == self.replays or search.since_best > self.patience:
@@ -83,6 +93,8 @@ class Joint:
                 search.replay(done // 3)
             elif done % 9 == 0:
                 search.replay(len(_FACTORS))
+            elif done % 2 and search.recomputes:
+                search.move_instead()
             else:
                 search.exchange()
             done += 1
@@ -104,13 +116,27 @@ class _Search:
         self.saved = list(dict.fromkeys(gap.tensor for gap in saved_gaps(problem.graph)))
         self.best_moved: frozenset[int] = frozenset()
 
-    def start(self, name: str, limits: Limits) -> None:
-        """Look at the schedule of another solver."""
+    @property
+    def moves(self) -> bool:
+        """Whether the best schedule moves anything."""
+        return bool(self.best_moved)
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether the best schedule runs anything twice."""
+        return self.best is not None and self._repeats(sequence_of(self.best)) != []
+
+    def start(self, name: str, limits: Limits, share: float = 0.3) -> None:
+        """Look at the schedule of another solver, which gets a share of the time."""
         left_s = max(0.0, self.deadline - time.monotonic())
-        share = Limits(time_s=min(left_s, 0.3 * limits.time_s), seed=limits.seed)
-        answer = load_solver(name).solve(self.problem, share)
+        asked = Limits(time_s=min(left_s, share * limits.time_s), seed=limits.seed)
+        problem = self.problem
+        if name in _RECOMPUTING:
+            # With a tier, `auto` would ask this solver.
+            problem = replace(problem, tiers=())
+        answer = load_solver(name).solve(problem, asked)
         if answer.schedule is not None:
-            self._look_at(answer.schedule, name)
+            self.offer(answer.schedule, name)
             self._polish(answer.schedule)
         elif not self.reason:
             self.reason = f"{name}: {answer.reason}"
@@ -124,7 +150,7 @@ class _Search:
         room_bytes = self.problem.budget_bytes - self.problem.tiers[0].buffer_bytes
         placed = place(self.problem, *self._pruned(sequence, moves, room_bytes))
         if placed.schedule is not None:
-            self._look_at(placed.schedule, "polished")
+            self.offer(placed.schedule, "polished")
 
     def replay(self, k: int) -> None:
         """Let a replay choose; `k` counts the first ones, with given prices."""
@@ -144,7 +170,7 @@ class _Search:
             tried = self._pruned(sequence, moves, budget_bytes) if pruned else (sequence, moves)
             placed = place(self.problem, *tried, Timing(lead=self.rng.choice((1.0, 1.2))))
             if placed.schedule is not None:
-                self._look_at(placed.schedule, "replays")
+                self.offer(placed.schedule, "replays")
                 return
 
     def exchange(self) -> None:
@@ -170,9 +196,39 @@ class _Search:
         room_bytes = self.problem.budget_bytes - self.problem.tiers[0].buffer_bytes
         placed = place(self.problem, *self._pruned(*tried, room_bytes))
         if placed.schedule is not None:
-            self._look_at(placed.schedule, "exchanges")
+            self.offer(placed.schedule, "exchanges")
 
-    def _look_at(self, schedule: Schedule, found_by: str) -> None:
+    def move_instead(self) -> None:
+        """Read back for a few recomputations of the best schedule what they make again."""
+        self.since_best += 1
+        assert self.best is not None
+        graph, rng = self.problem.graph, self.rng
+        sequence, moves = sequence_of(self.best), moves_in(graph, self.best)
+        repeats = self._repeats(sequence)
+        weights = [graph.ops[sequence[j]].time_ns + 1 for j in repeats]
+        gone = set(rng.choices(repeats, weights, k=rng.choice((1, 1, 2, 4, 8))))
+        lost = {t for j in gone for t in graph.ops[sequence[j]].outputs}
+        there = [j not in gone for j in range(len(sequence))]
+        shorter, kept = without_steps(sequence, moves, there)
+        known = set(kept)
+        also = [g for g in movable_gaps(graph, shorter) if g.tensor in lost and g not in known]
+        room_bytes = self.problem.budget_bytes - self.problem.tiers[0].buffer_bytes
+        placed = place(self.problem, *self._pruned(shorter, kept + also, room_bytes))
+        if placed.schedule is not None:
+            self.offer(placed.schedule, "moved_instead")
+
+    @staticmethod
+    def _repeats(sequence: Sequence[int]) -> list[int]:
+        """Return the steps that run an op again."""
+        seen: set[int] = set()
+        again: list[int] = []
+        for j, op in enumerate(sequence):
+            if op in seen:
+                again.append(j)
+            seen.add(op)
+        return again
+
+    def offer(self, schedule: Schedule, found_by: str) -> None:
         if not is_valid(self.problem, schedule):
             return
         time_ns = simulate(self.problem.graph, schedule, self.problem.tiers).time_ns
@@ -232,6 +288,9 @@ def _again_ns(ops: Sequence[Op], source: int | None) -> float:
     # Its inputs may be gone as well, so that more has to run than the op itself.
     return _CHAIN * (ops[source].time_ns + 1)
 
+
+_RECOMPUTING = ("greedy", "auto")
+"""Starts that are asked for a schedule without moves."""
 
 _CHAIN = 3.0
 """How many ops one recomputation is taken for when it is compared with a move."""

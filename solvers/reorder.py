@@ -1,8 +1,8 @@
 """Run the ops in another order that needs less memory, then recompute what still does not fit.
 
-Source: Orders by list scheduling with noise and moves of single ops (see `_order`); that random
-    layered graphs run in less memory in another order was shown by Bartan et al., "Moccasin"
-    (ICML 2023) and by FastSA (NeurIPS 2023).
+Source: Orders by list scheduling with noise and moves of single ops (see `_moved_order`); that
+    random layered graphs run in less memory in another order was shown by Bartan et al.,
+    "Moccasin" (ICML 2023) and by FastSA (NeurIPS 2023).
 Deviations: The order is chosen for its peak alone; recomputations are planned after that.
 Exact?: No. Optimal where the order alone fits: then nothing runs twice.
 Complexity: A try costs O(ops^2), a move O(reads); then what the inner solver costs.
@@ -24,11 +24,15 @@ from memplan.planner.limits import below_limit
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
-from memplan.planner.solver import Solution, Status, load_solver
-from memplan.solvers._order import lifted, lowest_order, reordered
+from memplan.planner.solver import Solution, Solver, Status, load_solver
+from memplan.solvers._moved_order import lowest_order
+from memplan.solvers._order import is_captured, lifted, reordered
 
 _SHARE = 0.5
 """Of the time limit, for the order."""
+
+_GAP = 3e-3
+"""The inner solver stops at this share of its bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class Reorder:
     kind: ClassVar[str] = "heuristic"
     source: ClassVar[str] = "list scheduling and moves for a smaller peak, then greedy replays"
 
-    inner: str = "greedy"
+    inner: str = "auto"
     least_gain: float = 0.01
     orders: int = 2
     lowest: bool = False
@@ -90,8 +94,9 @@ class Reorder:
         if self.lowest:
             budget_bytes = min(budget_bytes, peak_bytes - 1)
         other = Problem(graph=reordered(graph, order), budget_bytes=budget_bytes)
-        options = {"lowest": True} if self.lowest else {}
-        answer = load_solver(self.inner, **options).solve(other, replace(limits, time_s=left_s))
+        # A proof is worth little here: it holds for this order only.
+        asked = replace(limits, time_s=left_s, gap=max(_GAP, limits.gap))
+        answer = self._inner().solve(other, asked)
         schedule, stats = answer.schedule, {**answer.stats, **stats}
         if schedule is None and peak_bytes <= problem.budget_bytes:
             schedule = schedule_of(other.graph, range(len(order)))
@@ -105,6 +110,11 @@ class Reorder:
             stats=stats,
         )
 
+    def _inner(self) -> Solver:
+        if self.lowest:
+            return load_solver("greedy", lowest=True)
+        return load_solver(self.inner, **({"reorder": False} if self.inner == "auto" else {}))
+
     def _better(self, graph: Graph, best: Solution, found: Solution) -> Solution:
         if found.schedule is None:
             return best if best.schedule is not None else found
@@ -117,11 +127,6 @@ class Reorder:
         if self.lowest:
             return found if timeline.peak_bytes < before.peak_bytes else best
         return found if timeline.time_ns < before.time_ns else best
-
-
-def is_captured(graph: Graph) -> bool:
-    """Whether the graph was read from a model, so that its order says more than its tensors."""
-    return "graph_hash" in graph.provenance
 
 
 def _none(graph: Graph, reason: str, stats: dict[str, float] | None = None) -> Solution:

@@ -69,7 +69,8 @@ class Windowed:
             if search.is_over():
                 break
             left_s = deadline - time.monotonic()
-            search.refine(parts, left_s if k == len(self.parts) - 1 else left_s / 2)
+            if not search.refine(parts, left_s if k == len(self.parts) - 1 else left_s / 2):
+                break
         return search.solution()
 
     def _first(self, problem: Problem, limits: Limits) -> tuple[int, ...] | None:
@@ -108,19 +109,24 @@ class _Search:
             return
         self.best, self.best_ns = tuple(sequence), timeline.time_ns
 
-    def refine(self, parts: int, time_s: float) -> None:
-        """Solve the model with each backward window divided into `parts`."""
+    def refine(self, parts: int, time_s: float) -> bool:
+        """Solve the model with each backward window divided into `parts`.
+
+        Returns:
+            Whether it was small enough; with more parts it is larger.
+        """
         until = time.monotonic() + time_s
         problem, graph = self.problem, self.problem.graph
         scarce = [b + 1 for b in scarce_ops(problem)[:4]]
         coarse = sorted({*window_starts(graph), *(b for b in scarce if b < len(graph.ops))})
         starts = split_later(coarse, forward_end(graph), len(graph.ops), parts)
         decisions = Decisions(problem, starts, coarse, self.options.ahead)
-        if sum(map(len, decisions.again)) > self.options.most_binaries:
-            return
+        runs = sum(map(len, decisions.again))
+        if runs > min(self.options.most_binaries, _BUILT_PER_S * (until - time.monotonic())):
+            return False
         model = WindowedModel(problem, decisions)
         if sum(model.program.integer) > self.options.most_binaries:
-            return
+            return False
         start = None if self.best is None else model.start(self.best)
         if start is None and self.best is not None:
             # What cannot be a start is at least a limit.
@@ -135,12 +141,13 @@ class _Search:
         self.stats["windows"] = len(starts)
         self.stats["binaries"] = sum(model.program.integer)
         if result.outcome is Outcome.INFEASIBLE:
-            return
+            return True
         self.model_bound_ns = graph.time_ns + model.scale.bound_ns(result.bound)
         if result.values:
             found = model.sequence(result.values)
             if simulate(graph, schedule_of(graph, found)).peak_bytes <= problem.budget_bytes:
                 self.offer(polish(graph, found, problem.budget_bytes))
+        return True
 
     def solution(self) -> Solution:
         """Return the best, or that nothing was found."""
@@ -163,3 +170,7 @@ class _Search:
             model_bound_ns=self.model_bound_ns,
             stats=self.stats,
         )
+
+
+_BUILT_PER_S = 8000
+"""Binaries whose rows are built in a second, cautiously."""

@@ -23,6 +23,12 @@ def _no_devices_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.setenv("MEMPLAN_DEVICES", str(tmp_path / "users-devices.toml"))
 
 
+@pytest.fixture(autouse=True)
+def _no_plans_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Solve what a test asks for, however often other tests asked for it."""
+    monkeypatch.setenv("MEMPLAN_PLAN_CACHE", "off")
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """Compare text with `tests/golden/<name of the test>.txt`; `--update-golden` rewrites it."""

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from benchmarks import fill_readme
+from benchmarks.verify_examples import examples
 from memplan.cli import app
 from memplan.codegen.optimized_module import OptimizedModule
 
@@ -52,7 +53,7 @@ def test_every_command_and_file_that_is_named_is_there() -> None:
     for path in re.findall(r"\]\((?!http)([^)]+)\)|(examples/\w+\.py)", README):
         assert (fill_readme.ROOT / "".join(path)).exists()
     assert "has eight" in README
-    assert len(list((fill_readme.ROOT / "examples").glob("*.py"))) == 8
+    assert len(examples()) == 8
 
 
 def test_the_tables_are_those_of_the_committed_results() -> None:

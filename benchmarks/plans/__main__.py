@@ -1,7 +1,7 @@
 """Plans of published instances and of real training steps, beside the best known and the bounds.
 
     python -m benchmarks.plans [steps published traces examples] [--quick] [--time-limit 60]
-        [--only NAME ...] [--clock cpu] [--graphs FOLDER] [--json FILE]
+        [--gap 0] [--only NAME ...] [--clock cpu] [--graphs FOLDER] [--json FILE]
 
 * steps: joint graphs of GPT-2 with up to 96 layers, Llama 3 8B, ResNet-152, a U-Net, T5 large and
   ViT-H/14, with the memory of their activations; beside one checkpoint a block.
@@ -12,13 +12,14 @@
 Every time and peak is recomputed by `simulate` from a schedule that `verify` accepted, each in a
 process of its own, so that the memory is the solver's. `--clock cpu` counts the solver's seconds
 by its CPU time, for a machine that others use too. With `--json` the rows of earlier runs in
-the file stay, unless they are run again.
+the file stay, unless they are run again; each row names the commit that it was made by.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,7 @@ def main() -> int:
     parser.add_argument("--budgets", nargs="*", help="of the steps: per cents, or `block`")
     parser.add_argument("--solver", default="auto")
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds a budget")
+    parser.add_argument("--gap", type=float, default=0.003, help="good enough, as `memplan solve`")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--graphs", type=Path, help="folder that keeps captured graphs")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
@@ -69,6 +71,13 @@ def main() -> int:
             options.json.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
     _print(list(rows.values()))
     return 0
+
+
+def _commit() -> str:
+    """Return the version of the code, with a mark where it was changed since."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    root = Path(__file__).parent
+    return subprocess.run(command, capture_output=True, text=True, cwd=root).stdout.strip()
 
 
 def _earlier(path: Path | None) -> dict[tuple[str, str, str], Row]:
@@ -104,7 +113,8 @@ def _solved(
     options: argparse.Namespace,
 ) -> Row:
     what = {"table": table, "graph": name, "asked": asked}
-    asked_for = (budget_bytes, known, options.solver, options.time_limit)
+    asked_for = (budget_bytes, known, options.solver, options.time_limit, options.gap)
+    what |= {"commit": _commit()}
     return what | in_own_process("plan", graph, *asked_for, clock=options.clock)
 
 

@@ -20,12 +20,19 @@ from memplan.planner.verify import verify
 Row = dict[str, Any]
 
 
-def plan(graph: Graph, budget_bytes: int, known: float | None, solver: str, time_s: float) -> Row:
+def plan(
+    graph: Graph,
+    budget_bytes: int,
+    known: float | None,
+    solver: str,
+    time_s: float,
+    gap: float = 0.003,
+) -> Row:
     """Solve one problem; times are shares of the step without recomputation."""
     problem = Problem(graph=graph, budget_bytes=budget_bytes)
     before_bytes = _most_bytes()
     cpu_s, began = time.process_time(), time.monotonic()
-    solution = load_solver(solver).solve(problem, Limits(time_s=time_s))
+    solution = load_solver(solver).solve(problem, Limits(time_s=time_s, gap=gap))
     row: Row = {
         "ops": len(graph.ops),
         "budget_bytes": budget_bytes,
@@ -41,6 +48,7 @@ def plan(graph: Graph, budget_bytes: int, known: float | None, solver: str, time
         "seconds": time.monotonic() - began,
         "cpu_seconds": time.process_time() - cpu_s,
         "time_limit": time_s,
+        "asked_gap": gap,
         "clock": "cpu" if time.monotonic is time.process_time else "wall",
         "solver_bytes": _most_bytes() - before_bytes,
         "stages": dict(solution.stats),

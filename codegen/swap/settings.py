@@ -23,7 +23,7 @@ _KINDS = ("none", "host", "disk")
 _MOST_CHUNK_BYTES = 4 * 2**20
 _CHUNKS_OF_PEAK = 512
 """Two buffers of this share of the peak: 0.4 % of it in all."""
-_ACCELERATOR_LINK_BYTES_PER_S = 25_000_000_000
+_CPU_COPY_BYTES_PER_S = 10_000_000_000
 _DISK_BYTES_PER_S = (2_500_000_000, 3_000_000_000)
 _DISK_LATENCY_NS = 100_000
 _HOST_LATENCY_NS = 20_000
@@ -91,11 +91,26 @@ class SwapSettings:
             return (self._disk(peak_bytes, measured),)
         return ()
 
+    def require_link(self, device: Device) -> None:
+        """Refuse to move to the host from a device whose link is not known.
+
+        Raises:
+            UsageError: Neither the device nor the settings tell its speed.
+        """
+        is_known = self.link_bytes_per_s or device.host_bandwidth_bytes_per_s
+        if self.kind == "host" and device.torch_type != "cpu" and not is_known:
+            raise UsageError(
+                f"{device.name} has no host_link, so nothing can be moved to the host: give its "
+                "speed, as --link 25GB/s, or add host_link to its device file"
+            )
+
     def _host(self, device: Device, measured: bool) -> Tier:
+        self.require_link(device)
         speed = self.link_bytes_per_s
+        if speed is None and device.torch_type != "cpu":
+            speed = device.host_bandwidth_bytes_per_s
         if speed is None:
-            on_cpu = device.torch_type == "cpu" and measured
-            speed = host_speed() if on_cpu else _ACCELERATOR_LINK_BYTES_PER_S
+            speed = host_speed() if measured else _CPU_COPY_BYTES_PER_S
         return Tier(
             name="host",
             capacity_bytes=self.host_bytes or find_device("cpu").memory_bytes // 2,

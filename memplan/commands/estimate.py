@@ -94,6 +94,7 @@ def estimate_result(found: Estimate) -> dict[str, Any]:
 
 
 def _print(found: Estimate) -> None:
+    from memplan.planner.grouping import grouped
     from memplan.tables import print_plainly, share_table
 
     total = found.total_bytes
@@ -101,7 +102,7 @@ def _print(found: Estimate) -> None:
     print_plainly(share_table("at the peak", rows, total), "")
     if any(found.modules):
         what = "activations and temporaries by module"
-        print_plainly(share_table(what, found.modules, total, most=_MOST_MODULES), "")
+        print_plainly(share_table(what, grouped(found.modules), total, most=_MOST_MODULES), "")
     where = f" in {found.peak_module}" if found.peak_module else ""
     print_plainly(
         f"peak  {format_bytes(total)} ({total:,} bytes) while {found.peak_op!r}{where} runs; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,9 +139,9 @@ def _about_module(story: Explanation, name: str) -> dict[str, Any]:
 
 def _modules(story: Explanation, prefix: str) -> list[dict[str, Any]]:
     return [
-        {"module": module, "kept_bytes": kept, "dropped_bytes": dropped, "extra_ns": extra_ns}
-        for module, kept, dropped, extra_ns in story.modules()
-        if not prefix or module == prefix or module.startswith(f"{prefix}.")
+        asdict(row)
+        for row in story.modules()
+        if not prefix or row.module == prefix or row.module.startswith(f"{prefix}.")
     ]
 
 
@@ -174,9 +175,12 @@ def _print(answer: dict[str, Any]) -> None:
             table.add_row(f"({len(rows) - _MOST_ROWS} more)", format_bytes(rest), "")
         print_plainly("", table)
     if rows := answer.get("modules"):
-        table = _rows(("module", "kept for backward", "dropped", "extra time"))
+        moves = any(row["moved_bytes"] for row in rows)
+        keys = ("kept_bytes", "dropped_bytes", *(("moved_bytes",) if moves else ()))
+        names = ("kept for backward", "made again", *(("moved",) if moves else ()))
+        table = _rows(("module", *names, "extra time"))
         for row in rows:
-            sizes = (format_bytes(row["kept_bytes"]), format_bytes(row["dropped_bytes"]))
+            sizes = [format_bytes(row[key]) for key in keys]
             table.add_row(row["module"] or "(no module)", *sizes, format_ns(row["extra_ns"]))
         print_plainly("", table)
     if rows := answer.get("recomputed"):

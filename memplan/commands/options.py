@@ -19,7 +19,11 @@ GET_BUDGET = click.option(
     help="Peak memory of a step: 8GB, 7.5GiB, 50% of the unplanned peak, or min.",
 )
 GET_SOLVER = click.option(
-    "--solver", default="auto", show_default=True, help="One of `memplan solvers`."
+    "--solver",
+    default="auto",
+    show_default=True,
+    metavar="NAME",
+    help="One of `memplan solvers`, with options or without: rotor:slots=200.",
 )
 GET_JSON = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 GET_OPTIMIZER = click.option(
@@ -40,6 +44,16 @@ GET_OFFLINE = click.option(
     "--offline",
     is_flag=True,
     help="Capture without allocating weights; the default for a device that is not here.",
+)
+
+
+GET_GAP = click.option(
+    "--gap",
+    type=click.FloatRange(min=0),
+    default=0.003,
+    show_default=True,
+    metavar="SHARE",
+    help="Stop when proven to be so near the fastest.",
 )
 
 

@@ -49,6 +49,13 @@ CONVOLUTION = 2 * (2 * 64 * 8) * (3 * 9)
             OpCall(ATEN.bmm.default, (spec(7, 3, 4), spec(7, 4, 5)), (), (spec(7, 3, 5),)),
             7 * 2 * 3 * 4 * 5,
         ),
+        # Six rows among three groups; the gradient of the groups' weights; all groups apart.
+        (OpCall(ATEN._grouped_mm.default, (spec(6, 4), spec(3, 4, 5)), (), (spec(6, 5),)), 240),
+        (OpCall(ATEN._grouped_mm.default, (spec(4, 6), spec(6, 5)), (), (spec(3, 4, 5),)), 240),
+        (
+            OpCall(ATEN._grouped_mm.default, (spec(3, 2, 4), spec(3, 4, 5)), (), (spec(3, 2, 5),)),
+            240,
+        ),
         (conv_backward(True, True, True), 2 * CONVOLUTION),
         (conv_backward(False, True, True), CONVOLUTION),
         (

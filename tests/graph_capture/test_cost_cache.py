@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from memplan.graph_capture.cost_cache import CostCache, cache_folder
+from memplan.graph_capture.cache_folder import cache_folder
+from memplan.graph_capture.cost_cache import CostCache
 from memplan.graph_capture.profile import OpCost
 
 ENVIRONMENT = ("v1", "AMD EPYC 7B13", "2 threads")

@@ -112,7 +112,8 @@ def test_a_folder_is_written_shown_and_checked(
         str(folder),
     ]
     assert main(arguments) == 0
-    assert sorted(p.name for p in folder.iterdir()) == ["backward.py", "forward.py", "plan.json"]
+    names = ["backward.py", "forward.py", "plan.json", "report.html"]
+    assert sorted(p.name for p in folder.iterdir()) == names
     assert "torch.ops.memplan.checkpoint" in (folder / "forward.py").read_text()
     capsys.readouterr()
     assert main(["show", str(folder)]) == 0

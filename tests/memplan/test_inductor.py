@@ -118,7 +118,8 @@ def test_what_is_computed_inside_its_readers() -> None:
     def joint(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         inner = torch.ops.aten.add.Tensor(torch.ops.aten.mul.Tensor(x, x), x)
         made = torch.ops.aten.exp.default(inner)
-        return torch.ops.aten.mm.default(made, w)
+        product: torch.Tensor = torch.ops.aten.mm.default(made, w)
+        return product
 
     traced = _traced(joint, torch.randn(4, 4), torch.randn(4, 4))
     assert [n.name for n in traced.graph.nodes if n in fused_nodes(traced)] == ["mul", "add"]

@@ -43,7 +43,7 @@ def test_a_wheel_from_the_sdist_has_every_module(dist: Path) -> None:
     wheel = ZipFile(next(dist.glob("*.whl")))
     names = set(wheel.namelist())
     assert {name for name in names if name.endswith(".py")} == modules_in_checkout()
-    assert "memplan/py.typed" in names
+    assert {"memplan/py.typed", "memplan/codegen/report.html.jinja"} <= names
 
 
 @pytest.mark.slow

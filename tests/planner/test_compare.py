@@ -55,6 +55,7 @@ def test_a_solver_that_raises_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare_worker, "load_solver", lambda name: Broken())
     graph = hourglass().to_json()
     job = {"graph": graph, "solver": "broken", "budget_bytes": 153, "time_s": 1.0, "seed": 0}
+    job |= {"tiers": []}
     row = compare_worker.answer(job)
     assert row["status"] == "failed"
     assert row["reason"] == "ZeroDivisionError: first line second"

@@ -1,6 +1,6 @@
 import pytest
 
-from memplan.planner.explain import Explanation
+from memplan.planner.explain import Explanation, ModuleStory
 from memplan.planner.pipeline import make_plan
 from memplan.planner.schedule import Compute
 from tests.planner.test_max_batch import chain
@@ -60,13 +60,13 @@ def test_with_room_for_all_nothing_is_made_again() -> None:
     assert story.recomputed() == []
     assert "the step fits without it" in story.why(named(story, "a0"))
     # Unlike the others, a3 is read only by the op right after it.
-    assert story.modules() == [("", 400, 0, 0)]
+    assert story.modules() == (ModuleStory(module="", kept_bytes=400),)
 
 
 def test_the_limit_is_explained(tight: Explanation) -> None:
     lines = tight.limit_text()
     assert lines[0].startswith("No plan that keeps or recomputes goes below 3")
-    assert "param 10 B" in lines[1]
+    assert "parameters 10 B" in lines[1]
     assert "'b" in lines[2] or "'f" in lines[2]
 
 

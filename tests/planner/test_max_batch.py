@@ -1,10 +1,12 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.graph_capture.graph import Graph, Kind, Op, Phase, Tensor
+from memplan.planner.batch_line import on_line
 from memplan.planner.max_batch import BatchSearch, largest
 from memplan.planner.problem import Limits
 from memplan.planner.solver import load_solver
@@ -78,8 +80,15 @@ def test_unplanned_and_planned_by_hand(search_within: Callable[..., BatchSearch]
     assert search.largest_unplanned(2) == 100
     assert search.fits_planned(125)
     planned = search.largest_planned(100)
-    assert planned == 166
-    assert len(search.tried) == len(set(search.tried)) < 20
+    assert 166 - 166 // 50 <= planned <= 166
+    assert len(search.tried) == len(set(search.tried)) < 8
+
+
+def test_a_prediction_is_the_captured_step_where_all_is_on_a_line() -> None:
+    assert on_line(chain(10), chain(20), (10, 20), 33) == chain(33)
+    other = chain(20)
+    different = replace(other, ops=(replace(other.ops[0], target="other"), *other.ops[1:]))
+    assert on_line(chain(10), different, (10, 20), 33) is None
 
 
 def test_no_extra_time_means_no_more_than_unplanned(

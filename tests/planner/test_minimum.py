@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 
 from memplan.errors import UnknownSolver
-from memplan.graph_capture.graph import Graph
+from memplan.graph_capture.graph import Graph, Kind, Op, Phase, Tensor
 from memplan.graph_capture.graph_files import read_graph
 from memplan.planner.minimum import minimum_budget, quick
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status
+from memplan.planner.tiers import Tier
 from memplan.planner.verify import verify
 from memplan.solvers._replay import Replay
 from memplan.solvers.exhaustive import Exhaustive, _Search
@@ -31,6 +34,35 @@ def test_the_schedule_has_the_peak_that_is_named() -> None:
     found = minimum_budget(graph, limits=Limits(time_s=10))
     assert simulate(graph, found.schedule).peak_bytes == found.feasible_bytes
     assert found.limit_bytes <= found.feasible_bytes < 13
+
+
+def test_moving_goes_below_what_recomputing_can() -> None:
+    """`a` and `b` cannot be made again: without a tier both stay while `wide` runs."""
+    tensors = (
+        Tensor(name="x", nbytes=1, kind=Kind.INPUT),
+        Tensor(name="a", nbytes=50),
+        Tensor(name="b", nbytes=10),
+        Tensor(name="c", nbytes=40),
+        Tensor(name="d", nbytes=10),
+        Tensor(name="g", nbytes=1, kind=Kind.GRADIENT),
+    )
+    ops = (
+        Op(name="first", inputs=(0,), outputs=(1,), time_ns=9, recomputable=False),
+        Op(name="second", inputs=(1,), outputs=(2,), time_ns=9, recomputable=False),
+        Op(name="wide", inputs=(2,), outputs=(3,), time_ns=9, recomputable=False),
+        Op(name="last", inputs=(3,), outputs=(4,), time_ns=9, recomputable=False),
+        Op(name="back", inputs=(1, 4), outputs=(5,), phase=Phase.BACKWARD, time_ns=9),
+    )
+    graph = Graph(tensors=tensors, ops=ops)
+    tier = Tier(name="disk", capacity_bytes=100, write_bytes_per_s=10**9, read_bytes_per_s=10**9)
+    assert minimum_budget(graph).feasible_bytes == 1 + 50 + 10 + 40
+    # Then `back` is the largest: x, a, d and g. `first` and `second`, too, need a, b and x.
+    found = minimum_budget(graph, tiers=(tier,))
+    assert found.feasible_bytes == found.limit_bytes == 1 + 50 + 10 + 1
+    problem = Problem(graph=graph, budget_bytes=found.feasible_bytes, tiers=(tier,))
+    verify(problem, found.schedule)
+    full = replace(tier, capacity_bytes=49)
+    assert minimum_budget(graph, tiers=(full,)).feasible_bytes == 101
 
 
 def test_a_solver_that_never_fits_leaves_the_unplanned_peak() -> None:

@@ -224,6 +224,7 @@ def test_the_plan_remembers_where_it_comes_from() -> None:
     assert known.pop("memplan")
     assert known == {
         "device": "h200",
+        "gap": "0.003",
         "optimizer": "adamw",
         "seed": "3",
         "solver_options": "{}",

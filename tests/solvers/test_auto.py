@@ -47,19 +47,19 @@ def test_ctrl_c_before_any_schedule_is_an_interrupt(monkeypatch: pytest.MonkeyPa
 
 
 def test_each_stage_is_reported() -> None:
-    solution = auto.Auto(exact_ops=0, gap=0.0).solve(PROBLEM, Limits(time_s=10))
+    solution = auto.Auto(exact_ops=0).solve(PROBLEM, Limits(time_s=10, gap=0))
     assert {"relaxation_s", "greedy_s", "greedy_overhead", "windowed_s"} <= set(solution.stats)
     assert solution.model_bound_ns is not None
 
 
 def test_it_stops_once_the_gap_is_small_enough() -> None:
-    solution = auto.Auto(exact_ops=0, gap=1e9).solve(PROBLEM, Limits(time_s=10))
+    solution = auto.Auto(exact_ops=0).solve(PROBLEM, Limits(time_s=10, gap=1e9))
     assert "windowed_s" not in solution.stats
 
 
 def test_the_relaxation_proves_a_plan_optimal() -> None:
     graph = unet(3)
-    solution = auto.Auto().solve(Problem(graph=graph, budget_bytes=160), Limits(time_s=20))
+    solution = auto.Auto().solve(Problem(graph=graph, budget_bytes=160), Limits(time_s=20, gap=0))
     assert solution.schedule is not None
     time_ns = simulate(graph, solution.schedule).time_ns
     assert graph.time_ns < time_ns == solution.proven_bound_ns

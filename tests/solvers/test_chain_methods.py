@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import random
+from functools import cache
+from typing import TypeAlias
+
 import pytest
 
 from memplan.graph_capture.graph import Graph, Kind, Op, Phase, Tensor
 from memplan.planner.problem import Limits, Problem
+from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Solver, Status
 from memplan.planner.verify import verify
 from memplan.solvers._chain import Chain, chain_of
+from memplan.solvers._chain_plans import sequence_for
 from memplan.solvers.bptt import Bptt
 from memplan.solvers.exhaustive import Exhaustive
 from memplan.solvers.revolve import Revolve, forward_steps
@@ -53,7 +59,7 @@ def test_published_optima_of_the_long_unit_chain(budget_bytes: int, optimum_ns: 
 
 
 @pytest.mark.parametrize("method", METHODS, ids=NAMES)
-@pytest.mark.parametrize("layers", [3, 4, 5])
+@pytest.mark.parametrize("layers", [3, 4, 5, pytest.param(6, marks=pytest.mark.slow)])
 def test_equal_chains_are_solved_like_the_oracle_does(method: Solver, layers: int) -> None:
     graph = chain(layers)
     for budget_bytes in range(4, layers + 3):
@@ -126,6 +132,108 @@ def test_rotor_weighs_bytes_and_time() -> None:
             assert extra_ns(graph, found) == extra_ns(graph, oracle)
 
 
+def uneven(layers: int, rng: random.Random) -> Graph:
+    """Return a chain in which each layer has its own bytes, time, and something of its own saved.
+
+    Layer i reads a[i - 1] and makes a[i] and s[i]; its backward op reads a[i - 1], s[i] and g[i].
+    """
+    tensors = [Tensor(name="a0", nbytes=rng.randint(1, 6), kind=Kind.INPUT)]
+
+    def made(name: str, kind: Kind = Kind.ACTIVATION) -> int:
+        tensors.append(Tensor(name=name, nbytes=rng.randint(1, 9), kind=kind))
+        return len(tensors) - 1
+
+    outputs, saved, ops = [0], [0], []
+    for i in range(1, layers + 1):
+        outputs.append(made(f"a{i}"))
+        saved.append(made(f"s{i}"))
+        writes, time_ns = (outputs[i], saved[i]), rng.randint(1, 9)
+        ops.append(Op(name=f"f{i}", inputs=(outputs[i - 1],), outputs=writes, time_ns=time_ns))
+    gradient = made(f"g{layers}")
+    ops.append(Op(name="loss", inputs=(outputs[-1],), outputs=(gradient,), time_ns=1))
+    for i in range(layers, 0, -1):
+        reads = (outputs[i - 1], saved[i], gradient)
+        gradient = made(f"g{i - 1}", Kind.ACTIVATION if i > 1 else Kind.GRADIENT)
+        time_ns, phase = rng.randint(1, 9), Phase.BACKWARD
+        op = Op(name=f"b{i}", inputs=reads, outputs=(gradient,), time_ns=time_ns, phase=phase)
+        ops.append(op)
+    return Graph(ops=tuple(ops), tensors=tuple(tensors))
+
+
+Tree: TypeAlias = "tuple[int, Tree | None, Tree | None]"
+"""A split and the plans of the segments on its left and right, None where there is none."""
+
+
+@cache
+def trees(s: int, t: int) -> tuple[Tree, ...]:
+    """Return every plan of rotor's class for the segment from stage s to t."""
+    if s == t:
+        return ((s, None, None),)
+    found: list[Tree] = [(s, None, right) for right in trees(s + 1, t)]
+    for split in range(s + 1, t + 1):
+        found += [
+            (split, left, right) for left in trees(s, split - 1) for right in trees(split, t)
+        ]
+    return tuple(found)
+
+
+def followed(stages: Chain, tree: Tree) -> tuple[int, ...]:
+    """Return the ops of a plan; the number of its right segment stands for what comes there."""
+    plans: dict[tuple[int, int, int], Tree] = {(0, len(stages) - 1, 0): tree}
+
+    def choose(s: int, t: int, state: int, first: bool) -> tuple[int, int]:
+        split, left, right = plans[s, t, state]
+        if left is not None:
+            plans[s, split - 1, state] = left
+        if right is not None:
+            begin = max(split, s + 1) if split == s else split
+            plans[begin, t, len(plans) + 1] = right
+            return split, len(plans)
+        return split, state
+
+    sequence = sequence_for(stages, choose, 0)
+    assert sequence is not None
+    return sequence
+
+
+@pytest.mark.parametrize("layers", [4, 5, 6, pytest.param(8, marks=pytest.mark.slow)])
+def test_rotor_is_the_best_of_all_plans_of_its_class(layers: int) -> None:
+    """On uneven chains, every plan that keeps a checkpoint until its window is done."""
+    for seed in range(3):
+        graph = uneven(layers, random.Random(seed))
+        stages = chain_of(graph, 100)
+        assert isinstance(stages, Chain)
+        plans = [followed(stages, tree) for tree in trees(0, len(stages) - 1)]
+        timelines = [simulate(graph, schedule_of(graph, plan)) for plan in plans]
+        peaks = sorted({timeline.peak_bytes for timeline in timelines})
+        for budget_bytes in (peaks[0] - 1, *peaks[:: max(1, len(peaks) // 8)]):
+            fitting = [t.time_ns for t in timelines if t.peak_bytes <= budget_bytes]
+            found = solve(Rotor(), graph, budget_bytes)
+            assert (found.schedule is None) == (not fitting), (seed, budget_bytes)
+            if found.schedule is not None:
+                assert extra_ns(graph, found) == min(fitting) - graph.time_ns, (
+                    seed,
+                    budget_bytes,
+                )
+
+
+@pytest.mark.parametrize("layers", [6, 7, pytest.param(8, marks=pytest.mark.slow)])
+def test_bptt_is_the_best_of_all_plans_on_equal_steps(layers: int) -> None:
+    """The same brute force, where every step keeps nothing of its own beside its output."""
+    graph = chain(layers)
+    stages = chain_of(graph, 100)
+    assert isinstance(stages, Chain)
+    least_ns: dict[int, int] = {}
+    for tree in trees(0, len(stages) - 1):
+        timeline = simulate(graph, schedule_of(graph, followed(stages, tree)))
+        before_ns = least_ns.get(timeline.peak_bytes, timeline.time_ns)
+        least_ns[timeline.peak_bytes] = min(before_ns, timeline.time_ns)
+    for budget_bytes in range(min(least_ns), max(least_ns) + 1):
+        best_ns = min(ns for nbytes, ns in least_ns.items() if nbytes <= budget_bytes)
+        found = solve(Bptt(), graph, budget_bytes)
+        assert extra_ns(graph, found) == best_ns - graph.time_ns
+
+
 def test_keeping_whole_stages_never_costs() -> None:
     graph = unit_chain(12)
     for budget_bytes in (4, 6, 8):
@@ -158,3 +266,19 @@ def test_what_is_no_chain_says_so_in_one_line(method: Solver) -> None:
     assert solution.reason.startswith("no chain: ")
     no_backward = chain_of(Graph(ops=(), tensors=()))
     assert no_backward == "no chain: the step has no backward ops"
+
+
+def test_statistics_that_are_written_at_the_end_cross_no_cut() -> None:
+    """As batch normalisation's: each layer's own is read by an op after all layers."""
+    plain = uneven(6, random.Random(0))
+    ops = list(plain.ops)
+    for i in range(6):
+        statistic = ops[i].outputs[1]
+        ops.insert(6 + i, Op(name=f"note{i}", inputs=(statistic,), outputs=(), recomputable=False))
+    noted = Graph(ops=tuple(ops), tensors=plain.tensors)
+    stages, before = chain_of(noted, 100), chain_of(plain, 100)
+    assert isinstance(stages, Chain)
+    assert isinstance(before, Chain)
+    assert len(stages) == len(before)
+    peak_bytes = simulate(noted, schedule_of(noted, range(len(noted.ops)))).peak_bytes
+    assert solve(Rotor(), noted, peak_bytes - 1).schedule is not None

@@ -10,7 +10,9 @@ from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status
 from memplan.planner.verify import verify
+from memplan.solvers._milp import Outcome, solve_milp
 from memplan.solvers._stage_bound import stage_bound
+from memplan.solvers._stage_model import StageModel
 from memplan.solvers._stages import Stages
 from memplan.solvers.checkmate import Checkmate
 from memplan.solvers.exhaustive import Exhaustive
@@ -114,3 +116,24 @@ def test_the_bound_holds_for_every_schedule_of_the_order(problem: Problem) -> No
         return
     assert not bound.infeasible
     assert bound.bound_ns <= best.proven_bound_ns
+
+
+@pytest.mark.parametrize(("paper", "bound_ns"), [(True, 22), (False, 23)])
+def test_the_relaxation_of_both_formulations(paper: bool, bound_ns: int) -> None:
+    """The unit chain of 17 ops in 4 bytes takes 26; costs are whole, so bounds are rounded up."""
+    problem = Problem(graph=unit_chain(8), budget_bytes=4)
+    for relaxed, expected_ns in ((True, bound_ns), (False, 26)):
+        model = StageModel(problem, Stages(problem.graph), relaxed=relaxed, paper=paper)
+        result = solve_milp(model.problem, 60.0, 1, 0)
+        assert result.outcome is Outcome.OPTIMAL
+        assert problem.graph.time_ns + model.scale.bound_ns(result.bound) == expected_ns
+
+
+@settings(deadline=None, max_examples=40)
+@given(tight_problems(max_ops=8))
+def test_both_formulations_have_the_same_optimum(problem: Problem) -> None:
+    ours, paper = (Checkmate(start=(), paper=p).solve(problem, Limits()) for p in (False, True))
+    assert (ours.schedule is None) == (paper.schedule is None)
+    if ours.schedule is not None and paper.schedule is not None:
+        times_ns = [simulate(problem.graph, s).time_ns for s in (ours.schedule, paper.schedule)]
+        assert times_ns[0] == times_ns[1]

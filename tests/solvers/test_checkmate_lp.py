@@ -7,6 +7,7 @@ from operator import le
 
 import pytest
 
+from memplan.errors import UsageError
 from memplan.graph_capture.graph_files import read_graph
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import schedule_of, sequence_of
@@ -51,6 +52,16 @@ def test_it_is_within_twice_the_extra_time_on_chains(
     verify(problem, solution.schedule)
     extra_ns = simulate(graph, solution.schedule).time_ns - graph.time_ns
     assert optimum_ns <= extra_ns <= 2 * optimum_ns
+
+
+def test_one_rounding_alone() -> None:
+    """Nine thresholds and any number of draws; with neither there would be no plan."""
+    problem = Problem(graph=unit_chain(8), budget_bytes=5)
+    for rounding, most in (("deterministic", 9), ("random", 20)):
+        solution = CheckmateLp(rounding=rounding).solve(problem, Limits())
+        assert solution.stats["plans"] == most
+    with pytest.raises(UsageError, match="no rounding 'up'"):
+        CheckmateLp(rounding="up")
 
 
 @pytest.mark.slow

@@ -50,6 +50,30 @@ def test_it_costs_what_the_authors_simulator_says(name: str) -> None:
         assert found == pytest.approx(known, abs=0.11)
 
 
+@pytest.mark.skipif(not INSTANCES.is_dir(), reason="no published instances beside the checkout")
+@pytest.mark.parametrize("name", ["resnet32", "tv_densenet121"])
+def test_heuristics_are_in_the_order_of_the_paper(name: str) -> None:
+    """Figure 2, where much is evicted: the union-find loses little against the exact
+    neighbourhood, and staleness or size alone cost more than that.
+    """
+    graph = read_graph(INSTANCES / "dtr" / f"{name}.json")
+    peak_bytes = simulate(graph, schedule_of(graph, range(len(graph.ops)))).peak_bytes
+
+    def extra(heuristic: str, percent: int) -> float:
+        solution = solve(graph, peak_bytes * percent // 100, Dtr(heuristic=heuristic))
+        if solution.schedule is None:
+            return float("inf")
+        return simulate(graph, solution.schedule).time_ns / graph.time_ns - 1
+
+    for percent in (50, 40):
+        best = extra("dtr", percent)
+        assert extra("eq", percent) <= 1.15 * best
+        alone = min(extra("lru", percent), extra("size", percent))
+        # On the dense net in 40 % the union-find, at 28.58 %, is as good as size alone.
+        assert best < alone
+        assert extra("eq", percent) <= 1.01 * alone
+
+
 @pytest.mark.parametrize("length", [50, 200])
 def test_a_chain_in_root_n_memory_takes_linear_time(length: int) -> None:
     """Theorem 3.1: O(N) ops for a chain of N in about 2 sqrt(N) slots."""

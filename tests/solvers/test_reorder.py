@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from memplan.graph_capture.graph import Graph, Op, Tensor
 from memplan.graph_capture.graph_files import read_graph
@@ -19,7 +20,8 @@ from memplan.planner.schedule import keeps_order, schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Status
 from memplan.planner.verify import verify
-from memplan.solvers._order import Rules, lifted, listed, lowest_order, moved, reordered
+from memplan.solvers._moved_order import Walk, lowest_order, moved
+from memplan.solvers._order import Rules, lifted, listed, places, reordered
 from memplan.solvers.auto import Auto
 from memplan.solvers.exhaustive import Exhaustive
 from memplan.solvers.reorder import Reorder
@@ -134,3 +136,22 @@ def test_random_layered_graphs_run_in_less_for_nothing(name: str, percent: int) 
     goal_bytes = simulate(graph, plain).peak_bytes * percent // 100
     order = lowest_order(graph, goal_bytes, time.monotonic() + 300, seed=0)
     assert Rules(graph).peak_bytes(order) <= goal_bytes
+
+
+@settings(deadline=None, max_examples=300)
+@given(random_graphs(max_ops=12), st.randoms(use_true_random=False))
+def test_a_move_changes_the_bytes_as_counting_anew_does(graph: Graph, rng: random.Random) -> None:
+    rules = Rules(graph)
+    walk = Walk(rules, range(len(graph.ops)))
+    for _ in range(30 if graph.ops else 0):
+        at = rng.randrange(len(graph.ops))
+        first, last = walk.room(at)
+        to = rng.randint(first, last)
+        if to != at:
+            before = walk.peak_bytes
+            walk.try_move(at, to)
+            assert walk.peak_bytes <= before
+        live = rules.live_bytes(places(walk.sequence))
+        assert list(walk.live) == list(live)
+        assert walk.peak_bytes == live[walk.peak_place] == live.max()
+        assert [walk.sequence[p] for p in walk.place] == list(range(len(graph.ops)))

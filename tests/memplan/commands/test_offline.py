@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from memplan.cli import main
+from memplan.codegen.swap.settings import SwapSettings
+from memplan.graph_capture.device_files import parse_devices
 from tests.memplan.commands.model_files import TEXT, write_model_file
+from tests.planner.test_max_batch import chain
 
 
 @pytest.fixture(autouse=True)
@@ -62,3 +65,25 @@ def test_what_cannot_be_meant_is_one_line(
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert said in err
+
+
+def test_moving_needs_a_link(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path, device = str(write_model_file(tmp_path)), tmp_path / "gpu.toml"
+    fields = "memory_gib = 8\nflops = {float32 = 10}\nbandwidth = 300\nlaunch_us = 3\n"
+    device.write_text(f"[gpu]\n{fields}")
+    argv = ["compile", path, "--budget", "90%", "--device", str(device), "--swap", "host"]
+    assert main(argv) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "gpu has no host_link" in err
+    assert "--link 25GB/s" in err
+
+
+def test_the_link_is_that_of_the_device(tmp_path: Path) -> None:
+    fields = "memory_gib = 8\nflops = {float32 = 10}\nbandwidth = 300\nlaunch_us = 3\n"
+    gpu = parse_devices(f"[gpu]\n{fields}host_link = 12\n", "x")["gpu"]
+    graph = chain(100)
+    for link, speed in ((None, 12 * 10**9), ("3GB/s", 3 * 10**9)):
+        settings = SwapSettings.read("host", None, None, link)
+        (tier,) = settings.tiers(graph, gpu, measured=False)
+        assert (tier.write_bytes_per_s, tier.read_bytes_per_s) == (speed, speed)

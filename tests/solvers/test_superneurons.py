@@ -6,7 +6,7 @@ from memplan.graph_capture.graph import Graph, Kind, Op, Phase, Tensor
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import sequence_of
 from memplan.planner.verify import verify
-from memplan.solvers.superneurons_recompute import SuperneuronsRecompute, heavy_ops, largest_need
+from memplan.solvers.superneurons import Superneurons, heavy_ops, largest_need
 
 
 def conv_relu_pool(workspace_bytes: int) -> Graph:
@@ -52,7 +52,7 @@ def conv_relu_pool(workspace_bytes: int) -> Graph:
 
 def sequence(graph: Graph, budget_bytes: int) -> tuple[int, ...]:
     problem = Problem(graph=graph, budget_bytes=budget_bytes)
-    solution = SuperneuronsRecompute().solve(problem, Limits())
+    solution = Superneurons().solve(problem, Limits())
     assert solution.schedule is not None
     verify(problem, solution.schedule)
     return sequence_of(solution.schedule)
@@ -72,6 +72,6 @@ def test_a_segment_is_recomputed_once_and_kept() -> None:
 def test_or_it_is_recomputed_for_each_use() -> None:
     """Memory-centric: relu runs for b1 and again for b2; nothing of it outlives a use."""
     graph = conv_relu_pool(0)
-    plans = list(SuperneuronsRecompute()._plans(graph))
+    plans = list(Superneurons()._plans(graph))
     assert plans[0] == plans[1] == (0, 1, 2, 3, 1, 2, 4, 5)
     assert plans[2] == (0, 1, 2, 3, 1, 2, 4, 1, 5)
