@@ -180,8 +180,9 @@ class Backend:
     def fresh(self) -> Backend:
         """Return a backend that has captured nothing yet, but knows the plans of this one."""
         known = {step.joint.digest: step.plan for step in self.steps}
-        known_plans = known_before(known, self.plan_for)
-        return Backend(known_plans, self.swap, self.torch_type, self.lowering)
+        return Backend(
+            known_before(known, self.plan_for), self.swap, self.torch_type, self.lowering
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the plans; graphs are captured again where they are needed."""

@@ -28,7 +28,8 @@ from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver
 from memplan.solvers._exact_order import Life, Part, best_order
-from memplan.solvers._order import Rules, is_captured, lowest_order, places
+from memplan.solvers._moved_order import lowest_order
+from memplan.solvers._order import Rules, is_captured, places
 
 
 @dataclass(frozen=True, slots=True)
