@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,6 +34,10 @@ SETTINGS: dict[str, Any] = {
 def _fresh_dynamo() -> Iterator[None]:
     torch._dynamo.reset()
     torch.manual_seed(0)
+    with warnings.catch_warnings():
+        # Modules of torch that Inductor loads are deprecated by torch itself.
+        warnings.simplefilter("ignore")
+        importlib.import_module("torch._inductor.compile_fx")
     yield
     torch._dynamo.reset()
 
