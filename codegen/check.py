@@ -185,7 +185,7 @@ class _Run:
     def step(self) -> None:
         """Take one training step; its output and gradients stay, as in a loop."""
         self.output = self.module(*self.args, **self.kwargs)
-        _scalar(self.output).backward()
+        scalar_of(self.output).backward()
         if self.optimizer is not None:
             self.optimizer.step()
 
@@ -214,7 +214,7 @@ def _median_step_s(runs: Sequence[_Run], rounds: int) -> list[float]:
     ]
 
 
-def _scalar(output: Any) -> torch.Tensor:
+def scalar_of(output: Any) -> torch.Tensor:
     """Return the loss; where the step has none, the sum of all outputs that have gradients."""
     leaves = [t for t in pytree.tree_leaves(output) if isinstance(t, torch.Tensor)]
     differentiable = [t for t in leaves if t.requires_grad]

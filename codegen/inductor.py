@@ -8,16 +8,18 @@ peak is the planned one only about, and has to be measured.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import fx
 from torch._functorch import config as functorch_config
-from torch._inductor.compile_fx import compile_fx
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
+from torch._inductor.exc import InvalidCxxCompiler
 
 from memplan.codegen.operators import checkpoint
+from memplan.errors import UsageError
 
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 
@@ -43,14 +45,30 @@ class Partitioner(CustomPartitionerFn):
 def compile_by_inductor(
     module: fx.GraphModule, example_inputs: Sequence[torch.Tensor], partition: Partition
 ) -> Callable[..., Any]:
-    """Return what runs a graph of Dynamo's, split by `partition` and compiled by Inductor."""
+    """Return what runs a graph of Dynamo's, split by `partition` and compiled by Inductor.
+
+    Raises:
+        UsageError: There is no C++ compiler.
+    """
+    with warnings.catch_warnings():
+        # Torch's compiler comes by modules of torch that torch has deprecated, and takes a while.
+        warnings.simplefilter("ignore")
+        from torch._inductor.compile_fx import compile_fx
+        from torch._inductor.cpp_builder import get_cpp_compiler
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler:
+        raise UsageError(
+            "Inductor needs a C++ compiler and finds none; install g++, or leave it out"
+        ) from None
     settings: dict[str, Any] = {
         "custom_partitioner_fn": Partitioner(partition),
         "fx_graph_cache": False,
     }
     with functorch_config.patch(enable_autograd_cache=False):
-        compiled = compile_fx(module, example_inputs, config_patches=settings)
-    return cast(Callable[..., Any], compiled)
+        compiled: Any = compile_fx(module, example_inputs, config_patches=settings)
+    run: Callable[..., Any] = compiled
+    return run
 
 
 def without_marks(module: fx.GraphModule) -> fx.GraphModule:

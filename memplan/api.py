@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -14,10 +15,11 @@ from memplan.codegen.backend import Backend, PlannedOnly
 from memplan.codegen.known_plans import TheOnePlan
 from memplan.codegen.optimized_module import NO_BACKWARD, OptimizedModule, run_until_planned
 from memplan.codegen.swap.settings import SwapSettings
-from memplan.errors import CaptureError, PlanMismatch
+from memplan.errors import CaptureError, PlanMismatch, UsageError
 from memplan.graph_capture.device import Device
 from memplan.graph_capture.graph import Graph, Kind
 from memplan.graph_capture.joint import JointGraph
+from memplan.inductor_step import fitted_step
 from memplan.planner.minimum import MinimumBudget
 from memplan.planner.minimum import minimum_budget as search_minimum
 from memplan.planner.pipeline import make_plan
@@ -54,6 +56,7 @@ def compile(
     swap_dir: str | Path | None = None,
     host_memory: str | int | None = None,
     link: str | int | None = None,
+    backend: str = "eager",
 ) -> OptimizedModule:
     """Return `model` as a module whose training step stays within a memory budget.
 
@@ -84,6 +87,10 @@ def compile(
         host_memory: What `"host"` may take, such as `"32GB"`; by default half of the memory.
         link: Speed of the moves, such as `"25GB/s"`; measured by default. On a CPU, `"host"`
             keeps to it.
+        backend: What runs the planned graphs: `"eager"`, one operation after another, or
+            `"inductor"`, in kernels that torch's compiler makes. Then gradients are those of the
+            unplanned step under Inductor, the plan is made for what it will fuse, and the step is
+            run here to measure its peak; one that is over the budget is planned once more.
 
     Raises:
         CaptureError: The model cannot be captured as one graph.
@@ -99,6 +106,13 @@ def compile(
         limits=Limits(time_s=time_limit, gap=gap, watch=watch),
         swapping=swapping,
     )
+    if backend == "inductor":
+        if swap != "none":
+            raise UsageError("Inductor moves nothing yet; leave swap or backend='inductor' out")
+        make = partial(OptimizedModule, model, loss)
+        return fitted_step(make, planner, _as_args(args), kwargs or {})
+    if backend != "eager":
+        raise UsageError(f"no backend is called {backend!r}; choose eager or inductor")
     target = planner.pricer.device.torch_type
     places = swapping.places(_device_of(model))
     module = OptimizedModule(model, loss, Backend(planner, places, target))

@@ -27,6 +27,7 @@ from memplan.units import format_bytes
 _DEFAULTS: dict[str, Any] = {
     "budget": None,
     "device": None,
+    "lowering": "eager",
     "optimizer": None,
     "profile": "measured",
     "solver": "auto",
@@ -58,7 +59,8 @@ def memplan_backend(
         module: What Dynamo captured.
         example_inputs: Its inputs.
         options: `budget` as for `memplan.compile`, which is required, and as there `solver`,
-            `optimizer`, `device`, `profile` and `time_limit`.
+            `optimizer`, `device`, `profile` and `time_limit`. With `lowering` `"inductor"` the
+            planned graphs are compiled by Inductor; their peak is then planned and not measured.
         other: Nothing; `mode` has no meaning here.
 
     Raises:
@@ -86,7 +88,7 @@ def memplan_backend(
     def plan_for(joint: JointGraph) -> Plan:
         return _planned_within_share(planner, joint, pieces, piece)
 
-    return Backend(plan_for)(module, example_inputs)
+    return Backend(plan_for, lowering=chosen["lowering"])(module, example_inputs)
 
 
 @dataclass(slots=True)
@@ -182,6 +184,8 @@ def _checked(options: Mapping[str, Any] | None, other: Mapping[str, Any]) -> dic
             raise UsageError(f"the backend has no option {name!r}; {hint}")
     if given.get("budget") is None:
         raise UsageError("the backend needs a budget, as in options={'budget': '8GB'}")
+    if (lowering := given.get("lowering", "eager")) not in ("eager", "inductor"):
+        raise UsageError(f"no lowering is called {lowering!r}; choose eager or inductor")
     time_limit = given.get("time_limit", 1.0)
     if isinstance(time_limit, bool) or not isinstance(time_limit, (int, float)) or time_limit <= 0:
         raise UsageError(f"the time limit {time_limit!r} is not a positive number of seconds")

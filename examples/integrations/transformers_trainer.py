@@ -79,7 +79,7 @@ def main() -> int:
     plain = copy.deepcopy(model)
     # The Trainer tells the model how many labels all micro-batches of a step have.
     inputs = batch_of(rows[:BATCH])
-    inputs["num_items_in_batch"] = torch.tensor(inputs["labels"][:, 1:].numel())
+    inputs["num_items_in_batch"] = torch.tensor(float(inputs["labels"][:, 1:].numel()))
     planned = memplan.compile(
         model,
         (),

@@ -114,7 +114,7 @@ def test_the_last_piece_has_what_the_others_leave() -> None:
         ({}, "needs a budget"),
         ({"budget": "lots"}, "cannot read 'lots' as a size"),
         ({"budget": "50%", "solvr": "greedy"}, "no option 'solvr'; did you mean 'solver'"),
-        ({"budget": "50%", "x": 1}, "no option 'x'; choose from budget, device"),
+        ({"budget": "50%", "x": 1}, "no option 'x'; choose from budget, device, lowering"),
         ({"budget": "50%", "solver": "magic"}, "magic"),
         ({"budget": "50%", "time_limit": -1}, "-1 is not a positive number of seconds"),
         ({"budget": "50%", "profile": "guess"}, "no profile is called 'guess'"),
