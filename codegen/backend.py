@@ -33,6 +33,7 @@ from memplan.graph_capture.joint import GivenInput, JointGraph, read_joint
 from memplan.graph_capture.module_path import dotted_name
 from memplan.graph_capture.native_kernels import KERNELS, traced_as_run
 from memplan.graph_capture.random_layouts import RANDOM_KERNELS
+from memplan.graph_capture.shared_casts import mark_regions
 from memplan.planner.plan import Plan
 
 Lowering: TypeAlias = Literal["eager", "inductor"]
@@ -149,6 +150,7 @@ class Backend:
         # So that the tracer keeps random draws that nothing reads: they move the generator.
         is_fake = any(isinstance(example, FakeTensor) for example in example_inputs)
         traced_for = self.torch_type if is_fake else "cpu"
+        mark_regions(module, example_inputs)
         with inductor_config.patch(fallback_random=True), traced_as_run(traced_for):
             compiled: Callable[..., Any] = compile_graph(module, example_inputs)
 

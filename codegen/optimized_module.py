@@ -21,20 +21,9 @@ from memplan.codegen.capture_errors import capture_error
 from memplan.codegen.pickling import require_picklable
 from memplan.codegen.step import step_function
 from memplan.codegen.tracer_log import tracer_silenced
+from memplan.codegen.tracer_settings import tracer_settings
 from memplan.errors import CaptureError, MemplanError, UsageError
 from memplan.planner.plan import Plan
-
-_TRACER_SETTINGS: dict[str, Any] = {
-    # Each new input shape is one more entry in Dynamo's cache, and one more plan.
-    "recompile_limit": 64,
-    "allow_rnn": True,
-    # It would cut the step into pieces inside DistributedDataParallel.
-    "optimize_ddp": False,
-    # A hook that is added or removed later would not be noticed.
-    "skip_nnmodule_hook_guards": False,
-    # It would write addcmul_ and addcdiv as formulas, which round otherwise than their kernels.
-    "enable_dynamo_decompositions": False,
-}
 
 # The tracer neither runs these hooks nor notices them.
 _GLOBAL_HOOKS = (
@@ -99,7 +88,7 @@ class OptimizedModule(nn.Module):
             UsageError: Hooks are registered on all modules at once, which a plan would not run.
         """
         _refuse_global_hooks()
-        with torch._dynamo.config.patch(**_TRACER_SETTINGS), tracer_silenced():
+        with tracer_settings(), tracer_silenced():
             self._backend.inputs = (*args, *kwargs.values())
             try:
                 return self._run_as_tied(*args, **kwargs)
