@@ -27,6 +27,7 @@ from memplan.codegen.swap.places import SwapPlaces
 from memplan.codegen.swap.store import stores_in_use
 from memplan.errors import CaptureError
 from memplan.graph_capture.annotate import with_unused_state
+from memplan.graph_capture.copies import COPIES
 from memplan.graph_capture.fusion import fused_nodes
 from memplan.graph_capture.graph import Kind
 from memplan.graph_capture.joint import GivenInput, JointGraph, read_joint
@@ -145,7 +146,7 @@ class Backend:
             inference_compiler=lambda graph, inputs: self._compile(graph, inputs, None),
             partition_fn=partition,
             keep_inference_input_mutations=True,
-            decompositions=KERNELS | RANDOM_KERNELS,
+            decompositions=KERNELS | RANDOM_KERNELS | COPIES,
         )
         # So that the tracer keeps random draws that nothing reads: they move the generator.
         is_fake = any(isinstance(example, FakeTensor) for example in example_inputs)

@@ -33,16 +33,20 @@ _BACKWARD = _aten.native_batch_norm_backward.default
 def batch_norm_as_run() -> Iterator[None]:
     """Let tensors without memory lie as a CPU's kernels write them while this is entered."""
     # What has a formula there takes its shapes from that.
-    formula = decomposition_table.pop(_BACKWARD)
+    formulas: dict[Any, Any] = {
+        op: decomposition_table.pop(op)
+        for op in (*_FORWARD, _BACKWARD)
+        if op in decomposition_table
+    }
     FakeTensorMode.cache_clear()
     op_implementations_dict.update(dict.fromkeys(_FORWARD, _forward))
-    op_implementations_dict[_BACKWARD] = partial(_backward, formula)
+    op_implementations_dict[_BACKWARD] = partial(_backward, formulas[_BACKWARD])
     try:
         yield
     finally:
         for op in (*_FORWARD, _BACKWARD):
             del op_implementations_dict[op]
-        decomposition_table[_BACKWARD] = formula
+        decomposition_table.update(formulas)
         FakeTensorMode.cache_clear()
 
 
