@@ -1,6 +1,8 @@
 """Put the figures of the last benchmark runs into the README's tables.
 
     python -m benchmarks.verify_examples --json benchmarks/results/verify_examples.json
+    python -m benchmarks.verify_examples --swap disk,host --timed-steps 0 ...
+        --json benchmarks/results/verify_swaps.json
     python -m benchmarks.alternatives --json benchmarks/results/alternatives.json
     python -m benchmarks.max_batch --json benchmarks/results/max_batch.json
     python -m benchmarks.plans steps --budgets 50 30 block --time-limit 20 --clock cpu
@@ -66,6 +68,28 @@ def verify_examples(rows: Sequence[Row]) -> str:
                 _gb(row["planned_peak_bytes"]),
                 f"{_gb(row['measured_peak_bytes'])} ({row['off']:+.2%})",
                 f"+{row['overhead']:.1%}",
+                "yes" if row["identical"] else "**no**",
+            )
+        )
+    return "\n".join(lines)
+
+
+def verify_swaps(rows: Sequence[Row]) -> str:
+    """One line for each example, place to move to, and budget."""
+    lines = _head(
+        "example", "moved to", "budget", "moved in a step", "planned", "measured", "equal"
+    )
+    for row in rows:
+        if "error" in row:
+            lines.append(_line(row["example"], row["swap"], row["error"], *[""] * 4))
+            continue
+        lines.append(
+            _line(
+                *(row["example"], row["swap"]),
+                f"{_gb(row['budget_bytes'])} ({row['asked']})",
+                _gb(row["moved_bytes"]),
+                _gb(row["planned_peak_bytes"]),
+                f"{_gb(row['measured_peak_bytes'])} ({row['off']:+.2%})",
                 "yes" if row["identical"] else "**no**",
             )
         )
@@ -141,6 +165,7 @@ def _extra(row: Row, key: str = "extra") -> str:
 
 TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "verify_examples": verify_examples,
+    "verify_swaps": verify_swaps,
     "alternatives": alternatives,
     "plans": plans,
     "max_batch": max_batch,

@@ -66,6 +66,9 @@ def test_tables_are_filled_from_results(tmp_path: Path) -> None:
     example |= {"measured_peak_bytes": 4906 * 10**6, "overhead": 0.25, "identical": True}
     rows = [example, {"example": "other", "error": "exit code 1"}]
     (tmp_path / "verify_examples.json").write_text(json.dumps(rows))
+    moved = example | {"swap": "disk", "moved_bytes": 2 * 10**9}
+    failed = {"example": "other", "swap": "host", "error": "exit code 1"}
+    (tmp_path / "verify_swaps.json").write_text(json.dumps([moved, failed]))
     ways = [
         {"way": "plain", "peak_bytes": 10**10, "step_s": 2.0, "gradient_error": 0.0},
         {"way": "memplan=50%", "peak_bytes": 5 * 10**9, "step_s": 2.5, "gradient_error": 0.0},
@@ -85,6 +88,9 @@ def test_tables_are_filled_from_results(tmp_path: Path) -> None:
     assert planned in text.splitlines()
     line = "| net | 5.00 GB (50%) | 10.00 GB | 4.90 GB | 4.91 GB (+0.12%) | +25.0% | yes |"
     assert line in text.splitlines()
+    line = "| net | disk | 5.00 GB (50%) | 2.00 GB | 4.90 GB | 4.91 GB (+0.12%) | yes |"
+    assert line in text.splitlines()
+    assert "| other | host | exit code 1 |  |  |  |  |" in text.splitlines()
     assert "| memplan=50% | 5.00 GB | 50% | 2.5 s | x 1.25 | 0 |" in text.splitlines()
     assert "| other | exit code 1 |  |  |  |  |  |" in text.splitlines()
     assert fill_readme.filled(text, tmp_path) == text
