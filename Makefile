@@ -1,6 +1,7 @@
 # Every target makes .venv when there is none, so each of them works in a fresh clone.
 PYTHON ?= python3
 BIN := .venv/bin
+EXTRAS := dev,examples,plots,transformers,lightning,accelerate,peft
 OTHER := .venv-torch-$(TORCH)
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
 
@@ -14,7 +15,7 @@ demo: $(BIN)/memplan  ## fit GPT-2 into half of its memory, and check the gradie
 	$(BIN)/memplan compile examples/gpt2.py --budget 50% --verify
 
 install: $(BIN)/python  ## everything needed to work on memplan, into .venv
-	$(PIP) -e ".[dev,examples,plots]"
+	$(PIP) -e ".[$(EXTRAS)]"
 
 check: $(BIN)/pytest  ## format, lint, types, who imports whom
 	$(BIN)/ruff format --check .
@@ -36,7 +37,7 @@ test-torch:  ## the fast tests by another torch: make test-torch TORCH=2.14.1
 	$(if $(TORCH),,$(error name a version, as in make test-torch TORCH=2.14.1))
 	test -d $(OTHER) || $(PYTHON) -m venv $(OTHER)
 	grep -v '^torch==' constraints.txt > $(OTHER)/constraints.txt
-	$(OTHER)/bin/python -m pip install --quiet -c $(OTHER)/constraints.txt torch==$(TORCH) -e ".[dev,examples,plots]"
+	$(OTHER)/bin/python -m pip install --quiet -c $(OTHER)/constraints.txt torch==$(TORCH) -e ".[$(EXTRAS)]"
 	$(OTHER)/bin/python -m pytest -m "not slow"
 
 bench: $(BIN)/pytest  ## every solver on every instance, into benchmarks/results
@@ -53,4 +54,4 @@ $(BIN)/memplan: | $(BIN)/python
 	$(PIP) -e ".[examples]"
 
 $(BIN)/pytest: | $(BIN)/python
-	$(PIP) -e ".[dev,examples,plots]"
+	$(PIP) -e ".[$(EXTRAS)]"

@@ -3,6 +3,8 @@
     python -m benchmarks.verify_examples --json benchmarks/results/verify_examples.json
     python -m benchmarks.alternatives --json benchmarks/results/alternatives.json
     python -m benchmarks.max_batch --json benchmarks/results/max_batch.json
+    python -m benchmarks.plans steps --budgets 50 30 block --time-limit 20 --clock cpu
+        --json benchmarks/results/plans.json
     python -m benchmarks.fill_readme [--check]
 
 Each table stands between two comments that name it, and is replaced as a whole. With `--check`
@@ -105,9 +107,42 @@ def max_batch(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def plans(rows: Sequence[Row]) -> str:
+    """One line for each real step: its plans, and one checkpoint a block."""
+    asked = {(r["graph"], r["asked"]): r for r in rows if r["table"] == "steps"}
+    lines = _head(
+        *("step", "ops", "checkpoint a block", "memplan there", "at 50 %", "at 30 %"),
+        *("proven gap", "first plan", "solving"),
+    )
+    for name in dict.fromkeys(graph for graph, _ in asked):
+        ours = [asked[name, key] for key in ("50", "30", "block") if (name, key) in asked]
+        found = [row for row in ours if "extra" in row]
+        block = asked.get((name, "block"), {})
+        there = "" if not block else _extra(block, "checkpoint_extra")
+        lines.append(
+            _line(
+                name,
+                str(ours[0]["ops"]),
+                f"{there} at {block['checkpoint_peak']:.0%}" if block else "",
+                *(_extra(asked.get((name, key), {})) for key in ("block", "50", "30")),
+                f"{max(row['gap'] for row in found):.1%}",
+                f"{max(row['first_seconds'] for row in found):.1f} s",
+                f"{max(row['seconds'] for row in found):.0f} s",
+            )
+        )
+    return "\n".join(lines)
+
+
+def _extra(row: Row, key: str = "extra") -> str:
+    if key in row:
+        return f"+{row[key]:.1%}"
+    return {"infeasible": "cannot fit", None: ""}.get(row.get("status"), "none found")
+
+
 TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "verify_examples": verify_examples,
     "alternatives": alternatives,
+    "plans": plans,
     "max_batch": max_batch,
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import fx
@@ -20,18 +20,22 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from memplan.codegen.emit import StepGraphs, emit
+from memplan.codegen.inductor import Partition, compile_by_inductor
 from memplan.codegen.known_plans import PlanFor, known_before
 from memplan.codegen.partial_backward import boxed_backward, pass_absent_gradients
 from memplan.codegen.swap.places import SwapPlaces
 from memplan.codegen.swap.store import stores_in_use
 from memplan.errors import CaptureError
 from memplan.graph_capture.annotate import with_unused_state
+from memplan.graph_capture.fusion import fused_nodes
 from memplan.graph_capture.graph import Kind
 from memplan.graph_capture.joint import GivenInput, JointGraph, read_joint
 from memplan.graph_capture.module_path import dotted_name
 from memplan.graph_capture.native_kernels import KERNELS, traced_as_run
 from memplan.graph_capture.random_layouts import RANDOM_KERNELS
 from memplan.planner.plan import Plan
+
+Lowering: TypeAlias = Literal["eager", "inductor"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +91,20 @@ class Backend:
         plan_only: While set, a compiled step raises `PlannedOnly` instead of running.
         swap: Where the steps move tensors to.
         torch_type: Where the steps will run; steps of fake tensors are traced for it.
+        lowering: What runs the planned graphs: `eager`, one operation after another, or
+            `inductor`.
     """
 
     def __init__(
-        self, plan_for: PlanFor, swap: SwapPlaces | None = None, torch_type: str = "cpu"
+        self,
+        plan_for: PlanFor,
+        swap: SwapPlaces | None = None,
+        torch_type: str = "cpu",
+        lowering: Lowering = "eager",
     ) -> None:
         self.plan_for = plan_for
         self.torch_type = torch_type
+        self.lowering = lowering
         self.swap = swap or SwapPlaces()
         self.steps: list[PlannedStep] = []
         self.plan_only = False
@@ -113,7 +124,8 @@ class Backend:
             num_fwd_outputs: int,
             **_options: object,
         ) -> tuple[fx.GraphModule, fx.GraphModule]:
-            joint = read_joint(joint_module, num_fwd_outputs, given)
+            fused = fused_nodes(joint_module) if self.lowering == "inductor" else frozenset()
+            joint = read_joint(joint_module, num_fwd_outputs, given, fused=fused)
             if unread_bytes:
                 extra = {UNREAD_INPUTS: (Kind.INPUT, unread_bytes)}
                 joint = joint.with_graph(with_unused_state(joint.graph, extra))
@@ -124,6 +136,8 @@ class Backend:
             self.steps.append(PlannedStep(joint=joint, plan=plan, graphs=graphs))
             return graphs.forward, graphs.backward
 
+        if self.lowering == "inductor":
+            return self._by_inductor(module, example_inputs, partition)
         compile_graph = aot_autograd(
             fw_compiler=lambda graph, inputs: self._compile(graph, inputs, self.steps[-1]),
             bw_compiler=lambda graph, _inputs: self._swapping(boxed_backward(graph)),
@@ -149,14 +163,30 @@ class Backend:
 
         return run
 
+    def _by_inductor(
+        self, module: fx.GraphModule, example_inputs: list[torch.Tensor], partition: Partition
+    ) -> Callable[..., Any]:
+        before = len(self.steps)
+        compiled = compile_by_inductor(module, example_inputs, partition)
+        step = self.steps[-1] if len(self.steps) > before else None
+
+        def run(*args: Any) -> Any:
+            if self.plan_only:
+                raise PlannedOnly(step)
+            return compiled(*args)
+
+        return run
+
     def fresh(self) -> Backend:
         """Return a backend that has captured nothing yet, but knows the plans of this one."""
         known = {step.joint.digest: step.plan for step in self.steps}
-        return Backend(known_before(known, self.plan_for), self.swap, self.torch_type)
+        return Backend(
+            known_before(known, self.plan_for), self.swap, self.torch_type, self.lowering
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the plans; graphs are captured again where they are needed."""
-        return Backend, (self.fresh().plan_for, self.swap, self.torch_type)
+        return Backend, (self.fresh().plan_for, self.swap, self.torch_type, self.lowering)
 
     def _swapping(self, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
         """Return what runs a graph with the stores of its plan, if it has any."""

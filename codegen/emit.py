@@ -203,6 +203,7 @@ class _Pass:
         owner: For each tensor on the device, the node that holds it.
         views: For each of them, the nodes made from it, by the joint node they stand for.
         constants: Nodes of constants and sub-modules that belong to the graph module.
+        inside: What the op that is being added computes itself, by the joint node.
         times_run: How often each op has run so far, the forward pass included.
         handles: For each tensor that was swapped out, the node of its copy.
         pending: For each tensor on its way back, the node of its read.
@@ -222,6 +223,7 @@ class _Pass:
         self.owner: dict[int, fx.Node] = {}
         self.views: defaultdict[int, dict[fx.Node, fx.Node]] = defaultdict(dict)
         self.constants: dict[fx.Node, fx.Node] = {}
+        self.inside: dict[fx.Node, fx.Node] = {}
         self.times_run: Counter[int] = Counter()
 
     def take(self, tensor: int | None, source: fx.Node) -> fx.Node:
@@ -251,6 +253,7 @@ class _Pass:
         node = self.joint.nodes[op_index]
         if node is None:
             return
+        self.inside.clear()
         again = self.times_run[op_index]
         self.times_run[op_index] += 1
         made = self._call(op_index, node, again)
@@ -294,6 +297,8 @@ class _Pass:
         """Return the node that stands for `source` here; make its view again if need be."""
         if source.op == "get_attr":
             return self._constant(source)
+        if source in self.joint.fused:
+            return self._fused(source)
         tensor = self.joint.storage_of[source]
         if source is self.joint.owner[tensor]:
             return self.held(tensor)
@@ -305,6 +310,14 @@ class _Pass:
             made.meta = dict(source.meta)
             views[source] = made
         return views[source]
+
+    def _fused(self, source: fx.Node) -> fx.Node:
+        """Return a node that is computed inside the op that is being added, once for it."""
+        if source not in self.inside:
+            made = self.graph.node_copy(source, self.value)
+            made.meta = dict(source.meta)
+            self.inside[source] = made
+        return self.inside[source]
 
     def save(self, tensor: int) -> fx.Node:
         """Return the node that the forward pass returns for the backward pass."""

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch.fx.node import has_side_effect
 
-from memplan.codegen.swap.store import Copy, Read, as_tensor, current_store, value_of
+from memplan.codegen.swap.store import as_tensor, current_store, value_of
+from memplan.codegen.swap.transfers import Copy, Read
 
 _library = torch.library.Library("memplan", "DEF")
 _library.define("checkpoint(Tensor(a) x) -> Tensor(a)")

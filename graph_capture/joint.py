@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -17,6 +17,7 @@ from torch import fx
 
 from memplan.errors import CaptureError, PlanMismatch
 from memplan.graph_capture.aliasing import aliased_argument, owner_of, written_argument
+from memplan.graph_capture.fusion import read_through
 from memplan.graph_capture.fx_nodes import tensor_value, tensor_values
 from memplan.graph_capture.graph import Graph, Kind, Op, Phase, Tensor
 from memplan.graph_capture.module_path import module_path
@@ -56,6 +57,7 @@ class JointGraph:
             does (random states).
         random_state: For each random op, the tensor that holds the generator's state.
         trained: Names of the parameters and inputs that get a gradient.
+        fused: Nodes that are computed inside the ops that read them and have no storage.
         digest: Hash of the FX graph: names, targets, arguments, shapes, strides, dtypes.
     """
 
@@ -68,6 +70,7 @@ class JointGraph:
     random_state: Mapping[int, int]
     trained: frozenset[str]
     digest: str
+    fused: Set[fx.Node] = frozenset()
 
     def __repr__(self) -> str:
         return f"<JointGraph {self.digest}: {self.graph!r}>"
@@ -94,7 +97,11 @@ class JointGraph:
 
 
 def read_joint(
-    module: fx.GraphModule, num_forward_outputs: int, given: Sequence[GivenInput], name: str = ""
+    module: fx.GraphModule,
+    num_forward_outputs: int,
+    given: Sequence[GivenInput],
+    name: str = "",
+    fused: Set[fx.Node] = frozenset(),
 ) -> JointGraph:
     """Read a joint graph as AOTAutograd hands it to a partition function.
 
@@ -103,11 +110,12 @@ def read_joint(
         num_forward_outputs: How many leading outputs the forward pass returns.
         given: For each primal, in order, its name and kind.
         name: A name for the graph.
+        fused: Nodes that the ops that read them compute themselves; see `fusion`.
 
     Raises:
         CaptureError: The graph has dynamic shapes.
     """
-    reader = _Reader(module, num_forward_outputs, (*_tokens(module, given), *given))
+    reader = _Reader(module, num_forward_outputs, (*_tokens(module, given), *given), fused)
     reader.read()
     graph = Graph(
         name=name,
@@ -125,6 +133,7 @@ def read_joint(
         random_state=MappingProxyType(reader.random_state),
         trained=reader.trained(),
         digest=reader.digest,
+        fused=fused,
     )
 
 
@@ -147,6 +156,7 @@ class _Reader:
     module: fx.GraphModule
     num_forward_outputs: int
     given: Sequence[GivenInput]
+    fused: Set[fx.Node]
     ops: list[Op] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
     nodes: list[fx.Node | None] = field(default_factory=list)
@@ -236,6 +246,8 @@ class _Reader:
         self.nodes.append(None)
 
     def _read_call(self, node: fx.Node, phase: Phase) -> None:
+        if node in self.fused:
+            return
         if node.target is operator.getitem:
             source, position = node.args
             if source in self.outputs_of and isinstance(position, int):
@@ -255,7 +267,7 @@ class _Reader:
 
     def _add_op(self, node: fx.Node, phase: Phase, fresh: bool) -> None:
         inputs = dict.fromkeys(
-            self.storage_of[n] for n in node.all_input_nodes if _holds_tensor(n)
+            self.storage_of[n] for n in read_through(node, self.fused) if _holds_tensor(n)
         )
         random, effect = is_random(node), has_side_effect(node)
         if random and not effect:
@@ -316,7 +328,7 @@ class _Reader:
 
     def _reads_mutated(self, node: fx.Node) -> bool:
         """Whether a second run could read a buffer that was updated since the first."""
-        read = {owner_of(n) for n in node.all_input_nodes}
+        read = {owner_of(n) for n in read_through(node, self.fused)}
         read -= {owner_of(n) for n in statistics_read(node)}
         return bool(read & self.mutated)
 

@@ -32,6 +32,9 @@ def has_side_effect(node: fx.Node) -> bool:
     """
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
+        # Inductor's seeds, of which all its random numbers are functions.
+        if target.namespace == "prims" and target._opname in ("inductor_seed", "inductor_seeds"):
+            return True
         if target._schema.is_mutable:
             return True
         if target.namespace in ("aten", "prims", "inductor_prims", "memplan"):

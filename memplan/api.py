@@ -100,7 +100,8 @@ def compile(
         swapping=swapping,
     )
     target = planner.pricer.device.torch_type
-    module = OptimizedModule(model, loss, Backend(planner, swapping.places(), target))
+    places = swapping.places(_device_of(model))
+    module = OptimizedModule(model, loss, Backend(planner, places, target))
     module.plan_for(*_as_args(args), **(kwargs or {}))
     return module
 
@@ -234,7 +235,7 @@ def load(
     """
     saved = Plan.load(Path(folder) / PLAN_FILE)
     _check_parameters(saved.graph, model)
-    places = SwapSettings.read(folder=swap_dir).places()
+    places = SwapSettings.read(folder=swap_dir).places(_device_of(model))
     return OptimizedModule(model, loss, Backend(TheOnePlan(saved), places))
 
 
@@ -258,6 +259,11 @@ def _at_joint_graph(
     if not made:
         raise CaptureError(NO_BACKWARD)
     return made[-1]
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    tensors = (*model.parameters(), *model.buffers())
+    return tensors[0].device if tensors else torch.device("cpu")
 
 
 def _as_args(args: Sequence[Any] | torch.Tensor) -> tuple[Any, ...]:

@@ -6,11 +6,19 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from memplan.planner.checkpoints import forward_end, sequence_keeping
 from memplan.planner.limits import lower_limit
 from memplan.planner.problem import Problem
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.solvers._replay import CIRCLES, SMALL, Replay, Weights, Workload
+from memplan.solvers._windows import forward_cuts
+
+_SEGMENTS = (5, 10, 20, 40, 80, 160)
+"""Into how many parts checkpoints cut the forward phase at most."""
+
+_LARGE = 1000
+"""Ops from which on a replay takes long."""
 
 _MOST_RUNS = 8
 """A replay may run this many times the ops of the graph."""
@@ -42,6 +50,7 @@ def lowest(problem: Problem, weights: Iterable[Weights], deadline: float) -> Low
         deadline: When to end, by `time.monotonic`.
     """
     search = _Search(problem, deadline)
+    search.checkpoint()
     try:
         for tried in weights:
             if search.best_bytes <= search.limit_bytes or time.monotonic() >= deadline:
@@ -64,11 +73,23 @@ class _Search:
         self.best_bytes = problem.budget_bytes + 1
         self.replays = 0
 
+    def checkpoint(self) -> None:
+        """Begin with checkpoints where few bytes are alive, where replays are slow."""
+        graph = self.graph
+        if len(graph.ops) < _LARGE:
+            return
+        end = forward_end(graph)
+        for segments in _SEGMENTS:
+            sequence = sequence_keeping(graph, forward_cuts(graph, end, segments), end)
+            peak_bytes = simulate(graph, schedule_of(graph, sequence)).peak_bytes
+            if peak_bytes < self.best_bytes:
+                self.best, self.best_bytes = sequence, peak_bytes
+
     def lower(self, weights: Weights) -> None:
         """Ask for a little less, or at first for half way down; bisect from there."""
         refused_bytes, least_step = self.limit_bytes - 1, max(1, self.best_bytes // 1000)
         asked_bytes = max(self.limit_bytes, self.best_bytes - least_step)
-        if not self.replays:
+        if not self.replays and not self.best:
             asked_bytes = (self.limit_bytes + self.best_bytes) // 2
         while time.monotonic() < self.deadline:
             if not self._reach(asked_bytes, weights):

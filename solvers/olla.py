@@ -7,7 +7,7 @@ Source: Steiner et al., "OLLA: Optimizing the Lifetime and Location of Arrays to
 Deviations: Cuts are where every op before must run before every op after, so that parts are
     independent and exact orders of them make an exact order of the whole. A part with more than
     `most_ops` ops is ordered in windows around its peak, from the order of list scheduling
-    (`_order`). One op runs at a time. Without the layout of addresses and without spilling.
+    (`_moved_order`). One op runs at a time. Without the layout of addresses and without spilling.
 Exact?: The lowest peak of any order, where no part is larger than `most_ops` and time does not run
     out. A plan is optimal, as nothing runs twice; where none fits, recomputing may still help.
 Complexity: O(ops^2) binaries a part or window, each at most `most_ops`.
@@ -28,7 +28,8 @@ from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver
 from memplan.solvers._exact_order import Life, Part, best_order
-from memplan.solvers._order import Rules, is_captured, lowest_order, places
+from memplan.solvers._moved_order import lowest_order
+from memplan.solvers._order import Rules, is_captured, places
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,18 @@ def test_tables_are_filled_from_results(tmp_path: Path) -> None:
         {"way": "memplan=50%", "peak_bytes": 5 * 10**9, "step_s": 2.5, "gradient_error": 0.0},
     ]
     (tmp_path / "alternatives.json").write_text(json.dumps(ways))
+    step = {"table": "steps", "graph": "deep", "ops": 90, "first_seconds": 0.42, "seconds": 1.6}
+    plans = [
+        step | {"asked": "50", "extra": 0.0812, "gap": 0.004},
+        step | {"asked": "30", "status": "infeasible"},
+        step
+        | {"asked": "block", "extra": 0.11, "gap": 0.002}
+        | {"checkpoint_extra": 0.3, "checkpoint_peak": 0.4},
+    ]
+    (tmp_path / "plans.json").write_text(json.dumps(plans))
     text = fill_readme.filled(README, tmp_path)
+    planned = "| deep | 90 | +30.0% at 40% | +11.0% | +8.1% | cannot fit | 0.4% | 0.4 s | 2 s |"
+    assert planned in text.splitlines()
     line = "| net | 5.00 GB (50%) | 10.00 GB | 4.90 GB | 4.91 GB (+0.12%) | +25.0% | yes |"
     assert line in text.splitlines()
     assert "| memplan=50% | 5.00 GB | 50% | 2.5 s | x 1.25 | 0 |" in text.splitlines()

@@ -6,15 +6,21 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from memplan.codegen.swap.cuda import CudaStore, CudaStreams
 from memplan.codegen.swap.disk import DiskFile
 from memplan.codegen.swap.host import HostMemory
 from memplan.codegen.swap.medium import Medium
-from memplan.codegen.swap.store import Store
+from memplan.codegen.swap.store import ThreadStore
+from memplan.codegen.swap.transfers import Store
 from memplan.errors import UsageError
 from memplan.planner.extents import planned_bytes
 from memplan.planner.plan import Plan
 from memplan.planner.schedule import SwapOut
 from memplan.planner.tiers import Tier
+
+_CPU = torch.device("cpu")
 
 
 class SwapPlaces:
@@ -23,12 +29,19 @@ class SwapPlaces:
     Attributes:
         folder: Where the swap file of tier `disk` is; None for the folder of temporary files.
         emulates_link: Whether transfers to tier `host` last as long as the tier says.
+        device: Where the tensors are that are moved.
         stores: What was made so far, by the name of the tier.
     """
 
-    def __init__(self, folder: Path | None = None, *, emulates_link: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        emulates_link: bool = False,
+        device: torch.device = _CPU,
+    ) -> None:
         self.folder = folder or Path(tempfile.gettempdir())
-        self.emulates_link = emulates_link
+        self.emulates_link, self.device = emulates_link, device
         self.stores: dict[str, Store] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -38,7 +51,7 @@ class SwapPlaces:
     @property
     def buffer_bytes(self) -> int:
         """Memory that the stores hold for themselves."""
-        return sum(store.medium.buffer_bytes for store in self.stores.values())
+        return sum(store.buffer_bytes for store in self.stores.values())
 
     def prepare(self, plan: Plan) -> None:
         """Make sure that the copies of `plan` will find a place.
@@ -51,9 +64,18 @@ class SwapPlaces:
         for index in sorted(used):
             tier = plan.tiers[index]
             if tier.name not in self.stores:
-                self.stores[tier.name] = Store(tier.name, self._medium(tier))
+                self.stores[tier.name] = self._store(tier)
             nbytes = planned_bytes(plan.graph, plan.schedule, index)
-            self.stores[tier.name].medium.reserve(nbytes)
+            self.stores[tier.name].reserve(nbytes)
+
+    def _store(self, tier: Tier) -> Store:
+        if self.device.type == "cpu":
+            return ThreadStore(tier.name, self._medium(tier))
+        if self.device.type == "cuda" and tier.name == "host":
+            return CudaStore(CudaStreams(self.device), tier.capacity_bytes)
+        raise UsageError(
+            f"tensors on {self.device} cannot be moved to {tier.name!r}; from a GPU, use host"
+        )
 
     def _medium(self, tier: Tier) -> Medium:
         if tier.name == "disk":

@@ -7,6 +7,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from memplan.codegen.swap.places import SwapPlaces
 from memplan.codegen.swap.speed import disk_speed, host_speed
 from memplan.errors import UsageError
@@ -72,9 +74,10 @@ class SwapSettings:
             link_bytes_per_s=None if link is None else parse_bytes(link),
         )
 
-    def places(self) -> SwapPlaces:
-        """Return the stores that go with these settings, none of them made yet."""
-        return SwapPlaces(self.folder, emulates_link=self.link_bytes_per_s is not None)
+    def places(self, device: torch.device) -> SwapPlaces:
+        """Return the stores for tensors on `device`, none of them made yet."""
+        emulates_link = self.link_bytes_per_s is not None
+        return SwapPlaces(self.folder, emulates_link=emulates_link, device=device)
 
     def tiers(self, graph: Graph, device: Device, *, measured: bool) -> tuple[Tier, ...]:
         """Return the tiers that a plan of `graph` may use: one, or none.

@@ -18,37 +18,52 @@ import torch
 
 from memplan.codegen.swap.lane import Lane, Transfer
 from memplan.codegen.swap.medium import Medium
+from memplan.codegen.swap.transfers import Copy, Read, Store
 from memplan.errors import SwapError
 
 
-class Store:
+class ThreadStore:
     """One tier: where copies lie, a lane out and a lane in."""
 
     def __init__(self, name: str, medium: Medium) -> None:
         self.name, self.medium = name, medium
         self._out, self._in = Lane(f"{name}-out"), Lane(f"{name}-in")
 
-    def write(self, tensor: torch.Tensor) -> Copy:
+    @property
+    def buffer_bytes(self) -> int:
+        """Memory of the device that transfers take for themselves."""
+        return self.medium.buffer_bytes
+
+    def reserve(self, nbytes: int) -> None:
+        """Make sure that copies with so many bytes in all will find a place."""
+        self.medium.reserve(nbytes)
+
+    def write(self, tensor: torch.Tensor) -> ThreadCopy:
         """Start to write the storage of `tensor`, which stays until `Copy.release`."""
         if tensor.device.type != "cpu":
-            raise SwapError(f"tensors on {tensor.device} cannot be moved to {self.name!r} yet")
-        copy = Copy(self, tensor, self.medium.take(tensor.untyped_storage().nbytes()))
+            raise SwapError(
+                f"tensors on {tensor.device} cannot be moved to {self.name!r}; from a GPU, use "
+                "--swap host"
+            )
+        copy = ThreadCopy(self, tensor, self.medium.take(tensor.untyped_storage().nbytes()))
         self._out.ask(copy.written)
         return copy
 
-    def read(self, copy: Copy) -> Read:
+    def read(self, copy: Copy) -> ThreadRead:
         """Take memory for a copy and start to read it."""
-        read = Read(copy)
+        assert isinstance(copy, ThreadCopy)
+        read = ThreadRead(copy)
         self._in.ask(read.arrived)
         return read
 
 
-class Copy:
-    """A tensor's storage outside the device, with all that is needed to make it again."""
+class ThreadCopy(Copy):
+    """A copy that the thread of a lane writes."""
 
-    def __init__(self, store: Store, tensor: torch.Tensor, place: object) -> None:
+    def __init__(self, store: ThreadStore, tensor: torch.Tensor, place: object) -> None:
         storage = tensor.untyped_storage()
-        self.store, self.place, self.nbytes = store, place, storage.nbytes()
+        self.store: ThreadStore = store
+        self.place, self.nbytes = place, storage.nbytes()
         self.dtype, self.device = tensor.dtype, tensor.device
         self.layout = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
         self.source: torch.Tensor | None = tensor
@@ -61,10 +76,10 @@ class Copy:
         self.source = None
 
 
-class Read:
-    """A copy on its way back."""
+class ThreadRead(Read):
+    """A copy on its way back, by the thread of a lane."""
 
-    def __init__(self, copy: Copy) -> None:
+    def __init__(self, copy: ThreadCopy) -> None:
         offset, shape, stride = copy.layout
         memory = torch.empty(copy.nbytes, dtype=torch.uint8, device=copy.device)
         empty = torch.empty(0, dtype=copy.dtype, device=copy.device)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from memplan.codegen.check import check
 from memplan.codegen.optimized_module import OptimizedModule
+from memplan.codegen.swap import lane
 from memplan.codegen.swap.disk import DiskFile
-from memplan.codegen.swap.store import tickets_held
+from memplan.codegen.swap.store import ThreadStore, tickets_held
 from memplan.errors import SwapError
 from memplan.planner.moves import Timing
 from memplan.planner.schedule import Prefetch, SwapOut
@@ -34,6 +40,13 @@ def gradients(module: OptimizedModule) -> list[torch.Tensor]:
     module.zero_grad(set_to_none=True)
     assert found
     return found
+
+
+def disk_file(module: OptimizedModule) -> DiskFile:
+    store = module._backend.swap.stores["disk"]
+    assert isinstance(store, ThreadStore)
+    assert isinstance(store.medium, DiskFile)
+    return store.medium
 
 
 def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
@@ -99,8 +112,7 @@ def test_no_file_is_to_be_seen_while_it_runs(tmp_path: Path) -> None:
 
 def test_a_backward_that_never_comes_leaves_nothing(tmp_path: Path) -> None:
     module, args = moved("dropouts", tier_called("disk"), tmp_path)
-    file = module._backend.swap.stores["disk"].medium
-    assert isinstance(file, DiskFile)
+    file = disk_file(module)
     module(*args)
     size_bytes = file._size_bytes
     for _ in range(100):
@@ -169,8 +181,7 @@ def test_two_models_in_one_process(tmp_path: Path) -> None:
 
 def test_a_file_that_is_cut_off_is_an_error_and_no_gradient(tmp_path: Path) -> None:
     module, args = moved("dropouts", tier_called("disk"), tmp_path)
-    file = module._backend.swap.stores["disk"].medium
-    assert isinstance(file, DiskFile)
+    file = disk_file(module)
     loss = module(*args)
     for _ in range(2):
         # Twice, as a write of the forward pass may still be on its way.
@@ -179,6 +190,61 @@ def test_a_file_that_is_cut_off_is_an_error_and_no_gradient(tmp_path: Path) -> N
     assert any(isinstance(step, Prefetch) for step in module.plan.schedule)
     with pytest.raises(SwapError, match="somebody cut it off"):
         loss.backward()
+
+
+def test_a_disk_that_gets_full_during_a_step_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, args = moved("dropouts", tier_called("disk"), tmp_path)
+
+    def fails(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", fails)
+    with pytest.raises(SwapError, match="is full; choose another folder with --swap-dir"):
+        module(*args).backward()
+    monkeypatch.undo()
+    module.zero_grad(set_to_none=True)
+    module(*args).backward()
+
+
+def test_a_disk_that_is_slower_than_planned_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, args = moved("dropouts", tier_called("disk"), tmp_path)
+    torch.manual_seed(1)
+    module(*args).backward()
+    expected = gradients(module)
+    write, read = os.pwrite, os.preadv
+
+    def late(call: Callable[..., int], *arguments: object) -> int:
+        time.sleep(0.01)
+        return call(*arguments)
+
+    monkeypatch.setattr(os, "pwrite", partial(late, write))
+    monkeypatch.setattr(os, "preadv", partial(late, read))
+    torch.manual_seed(1)
+    module(*args).backward()
+    assert same(gradients(module), expected)
+
+
+def test_a_transfer_that_never_ends_is_an_error_and_no_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, args = moved("dropouts", tier_called("disk"), tmp_path)
+    goes_on = threading.Event()
+    write = os.pwrite
+
+    def stuck(*arguments: Any) -> int:
+        goes_on.wait(60)
+        return write(*arguments)
+
+    monkeypatch.setattr(os, "pwrite", stuck)
+    monkeypatch.setattr(lane, "PATIENCE_S", 0.05)
+    with pytest.raises(SwapError, match="a transfer has not ended"):
+        module(*args).backward()
+    goes_on.set()
+    module.zero_grad(set_to_none=True)
 
 
 @pytest.mark.parametrize("call", ["pwrite", "preadv"])

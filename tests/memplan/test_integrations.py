@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import os
+import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from torch import nn
 from tests.steps import planned
 
 ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "integrations"
 
 
 @pytest.fixture(autouse=True)
@@ -85,10 +89,48 @@ def test_mixed_precision_with_a_scaled_loss() -> None:
     assert same(expected, trained(step_of(planned(model, [x])), model))
 
 
+IN_PROCESS = {
+    "plain_loop": (),
+    "mixed_precision": (),
+    "checkpointed": (),
+    "transformers_trainer": ("transformers", "accelerate"),
+    "lightning_module": ("lightning",),
+    "accelerate_loop": ("accelerate",),
+    "lora": ("peft", "transformers"),
+}
+"""The examples that run in one process, with the libraries that each of them needs."""
+
+TWO_PROCESSES = ("data_parallel", "fully_sharded")
+
+
+@pytest.mark.parametrize("name", IN_PROCESS)
+def test_what_runs_in_one_process(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for library in IN_PROCESS[name]:
+        pytest.importorskip(library)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        specification = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+        assert specification is not None
+        assert specification.loader is not None
+        example = importlib.util.module_from_spec(specification)
+        # The tracer looks up the module that a model's code is in.
+        monkeypatch.setitem(sys.modules, name, example)
+        specification.loader.exec_module(example)
+        assert example.main() == 0
+    shown = [str(w.message) for w in caught if "memplan" in str(w.message) + w.filename]
+    assert shown == []
+    repeated = re.search(r"(\d+) runs repeated", capsys.readouterr().out)
+    assert repeated is not None
+    assert int(repeated[1]) > 0
+
+
 @pytest.mark.slow
-def test_data_parallel_gradients_are_those_of_one_process() -> None:
+@pytest.mark.parametrize("name", TWO_PROCESSES)
+def test_gradients_of_two_processes_are_those_of_one(name: str) -> None:
     run = subprocess.run(
-        [sys.executable, "examples/integrations/data_parallel.py"],
+        [sys.executable, f"examples/integrations/{name}.py"],
         cwd=ROOT,
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -97,4 +139,37 @@ def test_data_parallel_gradients_are_those_of_one_process() -> None:
         check=False,
     )
     assert run.returncode == 0, run.stderr
+    assert len(re.findall(r"[1-9]\d* runs repeated,", run.stdout)) == 2
     assert run.stdout.count("gradients agree") == 2
+
+
+def test_the_table_of_the_readme_has_a_row_for_each_example() -> None:
+    table = (ROOT / "README.md").read_text().partition("## Works with")[2].partition("\n## ")[0]
+    rows = re.findall(r"\(examples/integrations/(\w+)\.py\)", table)
+    assert sorted(rows) == sorted([*IN_PROCESS, *TWO_PROCESSES])
+    assert sorted(rows) == sorted(path.stem for path in EXAMPLES.glob("*.py"))
+
+
+def test_a_step_brings_no_warning() -> None:
+    """Not through private interfaces of torch either."""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", QUIET_STEP],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stderr == ""
+
+
+QUIET_STEP = """
+import torch, memplan
+from torch import nn
+model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.BatchNorm1d(8), nn.Dropout(0.1))
+x = torch.randn(4, 8)
+planned = memplan.compile(model, (x,), budget="min", optimizer="adamw", time_limit=3)
+planned(x).sum().backward()
+"""

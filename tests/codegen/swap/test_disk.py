@@ -6,6 +6,9 @@ import ctypes
 import gc
 import os
 import random
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,21 @@ def test_the_file_has_no_name_and_closes_with_its_owner(tmp_path: Path) -> None:
     gc.collect()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
+
+
+def test_a_process_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
+    program = (
+        "import os, pathlib, signal, sys\n"
+        "from memplan.codegen.swap.disk import DiskFile\n"
+        "file = DiskFile(pathlib.Path(sys.argv[1]), 4096)\n"
+        "file.reserve(10**7)\n"
+        "print('reserved', flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=300, check=False)
+    assert (done.stdout, done.returncode) == ("reserved\n", -signal.SIGKILL)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_full_disk_is_found_out_before_the_first_step(

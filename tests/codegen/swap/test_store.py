@@ -10,21 +10,20 @@ import torch
 
 from memplan.codegen.swap.host import HostMemory
 from memplan.codegen.swap.store import (
-    Copy,
-    Read,
-    Store,
+    ThreadStore,
     as_tensor,
     current_store,
     stores_in_use,
     tickets_held,
     value_of,
 )
+from memplan.codegen.swap.transfers import Copy, Read
 from memplan.errors import SwapError
 from memplan.planner.tiers import Tier
 
 
-def store(link: Tier | None = None) -> Store:
-    return Store("host", HostMemory(10**9, link))
+def store(link: Tier | None = None) -> ThreadStore:
+    return ThreadStore("host", HostMemory(10**9, link))
 
 
 @pytest.mark.parametrize(

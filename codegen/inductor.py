@@ -1,0 +1,67 @@
+"""Lowers the graphs of a plan through Inductor, by its hook for partitioners.
+
+Inductor hands over the joint graph after its own passes and compiles the two graphs that come
+back. It draws random numbers from seeds of its own, so that what is the same, bit by bit, is the
+unplanned step under Inductor, not the one under plain PyTorch. It orders kernels itself: the
+peak is the planned one only about, and has to be measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+from torch import fx
+from torch._functorch import config as functorch_config
+from torch._inductor.compile_fx import compile_fx
+from torch._inductor.custom_graph_pass import CustomPartitionerFn
+
+from memplan.codegen.operators import checkpoint
+
+Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
+
+
+class Partitioner(CustomPartitionerFn):
+    """Inductor's hook, answered by `partition`."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+
+    def __call__(
+        self, gm: fx.GraphModule, joint_inputs: Sequence[object], **kwargs: Any
+    ) -> tuple[fx.GraphModule, fx.GraphModule]:
+        """Return the forward and the backward graph."""
+        forward, backward = self.partition(gm, joint_inputs, **kwargs)
+        return without_marks(forward), without_marks(backward)
+
+    def uuid(self) -> None:
+        """Return nothing, so that no step is taken from a cache that knows no plans."""
+        return
+
+
+def compile_by_inductor(
+    module: fx.GraphModule, example_inputs: Sequence[torch.Tensor], partition: Partition
+) -> Callable[..., Any]:
+    """Return what runs a graph of Dynamo's, split by `partition` and compiled by Inductor."""
+    settings: dict[str, Any] = {
+        "custom_partitioner_fn": Partitioner(partition),
+        "fx_graph_cache": False,
+    }
+    with functorch_config.patch(enable_autograd_cache=False):
+        compiled = compile_fx(module, example_inputs, config_patches=settings)
+    return cast(Callable[..., Any], compiled)
+
+
+def without_marks(module: fx.GraphModule) -> fx.GraphModule:
+    """Return a copy without `memplan.checkpoint`, which to Inductor is a kernel like others."""
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in module.graph.nodes:
+        if node.target is checkpoint:
+            copies[node] = copies[node.args[0]]
+        else:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+            copies[node].meta = dict(node.meta)
+    graph.lint()
+    return fx.GraphModule(module, graph, module.__class__.__name__)
