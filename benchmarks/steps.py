@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -35,7 +36,7 @@ def main() -> int:
         "examples", nargs="*", help=f"of {', '.join(SIZES)}; both if none is named"
     )
     parser.add_argument("--batch", type=int, help="instead of that of the example")
-    add_options(parser, rounds=9, time_limit_s=20.0)
+    add_options(parser, rounds=9, time_limit_s=10.0)
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for example in options.examples or SIZES:
@@ -46,8 +47,17 @@ def main() -> int:
             rows += [{"example": example} | row for row in measure_all(WAYS, folder, options)]
     Console(width=110).print(_table(rows))
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+        _write(options.json, rows)
     return 0
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write the rows; those of examples that did not run this time stay as they are."""
+    old = json.loads(path.read_text()) if path.exists() else []
+    ran = {row["example"] for row in rows}
+    rows = [row for row in old if row["example"] not in ran] + rows
+    rows.sort(key=lambda row: list(SIZES).index(row["example"]))
+    path.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
