@@ -91,7 +91,7 @@ class Auto:
             return
         if not feasible or run.is_done():
             return
-        run.replay("greedy", 0.4, run.leans, start=run.best)
+        run.replay("greedy", 0.4, run.leans)
         if run.best is None and not run.is_done():
             # Near the limit it takes a search for the smallest peak to find any.
             run.stage("greedy", 0.25, "lowest", lowest=True)
@@ -109,7 +109,7 @@ class Auto:
             # Time that the MILP left goes to replays near the best schedule.
             run.seed += 1
             leans = (_lean_to(run.problem.graph, sequence_of(run.best)),)
-            run.replay("again", 1.0, leans, start=run.best)
+            run.replay("again", 1.0, leans)
 
     def _proven(self, run: _Run) -> bool:
         """Raise the bound, with quick schedules on the way; return whether there may be any."""

@@ -24,10 +24,9 @@ from memplan.graph_capture.graph import Graph
 from memplan.planner.limits import below_limit
 from memplan.planner.problem import Limits, Problem, Standing
 from memplan.planner.prune import prune
-from memplan.planner.schedule import Schedule, keeps_order, schedule_of, sequence_of
+from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status
-from memplan.planner.verify import is_valid
 from memplan.solvers._lowest import lowest
 from memplan.solvers._replay import CIRCLES, SMALL, Replay, Weights, Workload, recomputed_tensors
 
@@ -44,7 +43,6 @@ class Greedy:
         leans: Each has one factor for each tensor's score: what has a small one is let go first.
             Half of the replays use them in turn, sharpened or blunted.
         goal_ns: Stop at a schedule that takes no longer.
-        start: A schedule in captured order to search near, and to beat; ignored unless valid.
         near_ns: At a schedule that takes no longer, stop after `patience` replays without a
             better one.
         patience: See `near_ns`.
@@ -59,7 +57,6 @@ class Greedy:
     lowest: bool = False
     leans: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
     goal_ns: int = 0
-    start: Schedule | None = field(default=None, repr=False)
     near_ns: int = 0
     patience: int = 24
 
@@ -75,8 +72,6 @@ class Greedy:
         if self.lowest:
             return self._lowest(problem, limits, deadline)
         portfolio = _Portfolio(problem, random.Random(limits.seed), deadline, self.leans)
-        if self.start is not None and keeps_order(self.start) and is_valid(problem, self.start):
-            portfolio.start_from(sequence_of(self.start))
         count = self.replays if self.replays is not None else _replays(graph)
         done, goal_ns = 0, max(self.goal_ns, graph.time_ns)
         stats: dict[str, float] = {}
@@ -140,13 +135,6 @@ class _Portfolio:
         """Replays since the best was found."""
         self.pruned: set[tuple[int, ...]] = set()
         self.began, self.first_s = time.monotonic(), 0.0
-
-    def start_from(self, sequence: tuple[int, ...]) -> None:
-        """Take a pruned sequence from elsewhere as the best so far."""
-        graph = self.problem.graph
-        self.best = sequence
-        self.best_extra_ns = sum(graph.ops[op].time_ns for op in sequence) - graph.time_ns
-        self.best_raw_ns = int(_RAW * self.best_extra_ns)
 
     def replay(self, k: int) -> bool:
         """Try once more; `k` counts the tries. Return whether it is the best so far."""
@@ -289,9 +277,6 @@ _FIRST = (
     Weights(cost=0.5, distance=0.5),
 )
 """What is tried first: the plain rule and its variants."""
-
-_RAW = 1.25
-"""How much more extra time a replay has before it is pruned, where that is not known."""
 
 _SHARPNESS = (1.0, 0.5, 2.0, 0.25)
 """Exponents of a lean in the first replays that follow it."""

@@ -116,19 +116,3 @@ def test_plain_when_everything_fits() -> None:
     solution = solve(graph, 100)
     assert solution.status is Status.OPTIMAL
     assert solution.schedule == schedule_of(graph, range(len(graph.ops)))
-
-
-def test_a_start_is_kept_where_no_replay_is_faster() -> None:
-    problem = Problem(graph=unit_chain(8), budget_bytes=4)
-    best = solve(problem.graph, problem.budget_bytes).schedule
-    assert best is not None
-    kept = Greedy(replays=1, start=best).solve(problem, Limits(time_s=20)).schedule
-    assert kept == best
-
-
-def test_an_invalid_start_is_ignored() -> None:
-    problem = Problem(graph=unit_chain(12), budget_bytes=4)
-    too_large = schedule_of(problem.graph, range(len(problem.graph.ops)))
-    found = Greedy(start=too_large).solve(problem, Limits(time_s=20)).schedule
-    assert found is not None
-    verify(problem, found)
