@@ -1,7 +1,7 @@
 """Move what can be moved for nothing; then the cheaper of moving and recomputing.
 
 Source: Peng et al., "Capuchin: Tensor-based GPU Memory Management for Deep Learning", ASPLOS
-    2020 (row 10 of the survey of systems).
+    2020 (row 10 of docs/systems.md).
 Deviations: The profile is that of the graph. Where the choice does not fit, it is made again for
     a larger excess. Reads start when they are on time, which is what its feedback is for.
 Exact?: No.

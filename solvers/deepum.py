@@ -1,7 +1,7 @@
 """What is used last goes early, and everything comes back in the order of its use.
 
 Source: Jung, Kim and Lee, "DeepUM: Tensor Migration and Prefetching in Unified Memory", ASPLOS
-    2023 (row 27 of the survey of systems).
+    2023 (row 27 of docs/systems.md).
 Deviations: The order of a captured step is known, so that its predictor is exact; whole tensors
     in place of pages.
 Exact?: No.

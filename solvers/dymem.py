@@ -1,6 +1,6 @@
 """As `layrub`, read back one heavy op ahead: reference counts decide what may go.
 
-Source: Dymem, as surveys describe it; its paper was not found (row 14 of the survey of systems).
+Source: Dymem, as surveys describe it; its paper was not found (row 14 of docs/systems.md).
 Deviations: Only what the surveys say is built.
 Exact?: No.
 Complexity: O(ops + evictions x tensors).

@@ -1,7 +1,7 @@
 """Move the first tensors of the forward pass, as many as the excess takes.
 
 Source: Bae et al., "FlashNeuron: SSD-Enabled Large-Batch Training of Very Deep Neural Networks",
-    FAST 2021 (row 11 of the survey of systems).
+    FAST 2021 (row 12 of docs/systems.md).
 Deviations: Nothing is compressed. Where the first tensors do not suffice, more are taken, up to
     all. Reads start when they are on time.
 Exact?: No.

@@ -1,8 +1,8 @@
 """Move what is large and cold: much time between few accesses.
 
 Source: Han et al., "Hotness- and Lifetime-Aware Data Placement and Migration for High-
-    Performance Deep Learning on Heterogeneous Memory Systems", IEEE TC 2020 (row 13 of the
-    survey of systems).
+    Performance Deep Learning on Heterogeneous Memory Systems", IEEE TC 2020 (row 13 of
+    docs/systems.md).
 Deviations: No op reads the slow memory itself, so that placement becomes moving after the last
     forward use.
 Exact?: No.

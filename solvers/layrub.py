@@ -1,7 +1,7 @@
 """The oldest tensor without a forward reader left goes when room is needed.
 
 Source: Jin et al., "Layrub: Layer-centric GPU memory reuse and data migration in extreme-scale
-    deep learning systems", PPoPP 2018 (row 8 of the survey of systems).
+    deep learning systems", PPoPP 2018 (row 8 of docs/systems.md).
 Deviations: No buffer is shared between layers.
 Exact?: No.
 Complexity: O(ops + evictions x tensors).

@@ -1,7 +1,7 @@
 """Move what is not used for long: the largest distance and the earliest reads that fit.
 
 Source: Le et al., "Automatic GPU Memory Management for Large Neural Models in TensorFlow"
-    (TFLMS), ISMM 2019 (row 15 of the survey of systems).
+    (TFLMS), ISMM 2019 (row 15 of docs/systems.md).
 Deviations: The distance counts ops of the captured order. Readers share a read as long as the
     tensor is there.
 Exact?: No.

@@ -1,7 +1,7 @@
 """Choose how many bytes to move; the rest is recomputed.
 
 Source: Liao et al., "LoHan: Low-Cost High-Performance Framework to Fine-Tune 100B Model on a
-    Consumer GPU" (Ratel), ICDE 2025 (row 21 of the survey of systems).
+    Consumer GPU" (Ratel), ICDE 2025 (row 21 of docs/systems.md).
 Deviations: The time of each choice comes from the simulator, not from a convex model. What is
     neither moved nor needed to fit is kept.
 Exact?: No.

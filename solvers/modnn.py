@@ -1,7 +1,7 @@
 """Choose as on demand, then start every write early and every read on time.
 
-Source: Chen et al., "moDNN: Memory Optimal DNN Training on GPUs", DATE 2018 (row 7 of the survey
-    of systems).
+Source: Chen et al., "moDNN: Memory Optimal DNN Training on GPUs", DATE 2018 (row 7 of
+    docs/systems.md).
 Deviations: The batch is not split; convolution algorithms stay as they are.
 Exact?: No.
 Complexity: O(ops + evictions x tensors).

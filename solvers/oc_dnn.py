@@ -1,7 +1,7 @@
 """Move everything that is saved, and read it back while the op before runs.
 
 Source: Awan et al., "OC-DNN: Exploiting Advanced Unified Memory Capabilities", HiPC 2018 (row 28
-    of the survey of systems).
+    of docs/systems.md).
 Deviations: Whole tensors in place of pages; what is advised to the driver there is planned here.
 Exact?: No.
 Complexity: O(ops + transfers x ops between).

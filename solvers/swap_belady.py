@@ -1,7 +1,7 @@
 """Move what is used last when room is needed; read it back at its use.
 
-Source: Belady 1966; the planner of SwapAdvisor (ASPLOS 2020) and PatrickStar (TPDS 2022) (row 25
-    of the survey of systems).
+Source: Belady 1966; the planner of SwapAdvisor (ASPLOS 2020) and PatrickStar (TPDS 2022) (row 30
+    of docs/systems.md).
 Deviations: None; the baseline that knows the future but starts nothing early.
 Exact?: No.
 Complexity: O(ops + evictions x tensors).

@@ -1,7 +1,7 @@
 """Move what was used least recently when room is needed; read it back at its use.
 
-Source: the cache of moDNN (DATE 2018) and SuperNeurons (PPoPP 2018) (row 25 of the survey of
-    systems).
+Source: the cache of moDNN (DATE 2018) and SuperNeurons (PPoPP 2018) (rows 7 and 9 of
+    docs/systems.md).
 Deviations: None; the baseline that plans nothing.
 Exact?: No.
 Complexity: O(ops + evictions x tensors).

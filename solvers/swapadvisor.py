@@ -1,7 +1,7 @@
 """A genetic search over the order of ops and what leaves first, judged by the simulator.
 
 Source: Huang et al., "SwapAdvisor: Pushing Deep Learning Beyond the GPU Memory Limit via Smart
-    Swapping", ASPLOS 2020 (row 11 of the survey of systems).
+    Swapping", ASPLOS 2020 (row 11 of docs/systems.md).
 Deviations: No size classes, as addresses are packed elsewhere; in their place each tensor has a
     weight that says how soon it may leave, and the planner of swaps is given a share of the
     budget. Ops whose order a model fixes keep it.

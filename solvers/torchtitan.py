@@ -1,7 +1,7 @@
 """Move what the link carries for nothing; make again what is cheapest a byte for the rest.
 
 Source: PyTorch's torchtitan, its automatic choice between keeping, offloading and recomputing
-    saved tensors (named beside the survey of systems).
+    saved tensors.
 Deviations: After what is known of its rule, not its code: it works on the layers of a transformer
     and on CUDA, this on every saved tensor of any graph. Where the choice does not fit it is made
     again for a larger excess.

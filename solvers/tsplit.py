@@ -1,7 +1,7 @@
 """At the op that needs the most memory, take what saves the most for its time.
 
 Source: Nie et al., "TSPLIT: Fine-grained GPU Memory Management for Efficient DNN Training via
-    Tensor Splitting", ICDE 2022 (row 16 of the survey of systems).
+    Tensor Splitting", ICDE 2022 (row 16 of docs/systems.md).
 Deviations: No op is split: what runs at the peak stays whole, so that budgets below it are
     refused.
 Exact?: No.

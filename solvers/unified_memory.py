@@ -1,6 +1,6 @@
 """What a driver does: the least recently used goes when room is needed; faults bring it back.
 
-Source: unified memory of CUDA and HIP (row 29 of the survey of systems).
+Source: unified memory of CUDA and HIP (row 29 of docs/systems.md).
 Deviations: Whole tensors in place of pages.
 Exact?: No.
 Complexity: O(ops + evictions x tensors).

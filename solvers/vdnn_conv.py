@@ -1,7 +1,7 @@
 """Move what heavy layers read; read it back one heavy layer ahead.
 
 Source: Rhu et al., "vDNN: Virtualized Deep Neural Networks for Scalable, Memory-Efficient Neural
-    Network Design", MICRO 2016 (row 6 of the survey of systems).
+    Network Design", MICRO 2016 (row 6 of docs/systems.md).
 Deviations: An op stands for a layer; matrix products count as heavy, too. Convolution algorithms
     stay as they are.
 Exact?: No.

@@ -1,6 +1,6 @@
 """Try no swap, the maps of heavy layers, then all maps, and take the first that fits.
 
-Source: Rhu et al., "vDNN", MICRO 2016, the dynamic policy (row 6 of the survey of systems).
+Source: Rhu et al., "vDNN", MICRO 2016, the dynamic policy (row 6 of docs/systems.md).
 Deviations: The trial runs are simulated; convolution algorithms stay as they are. Writes are not
     waited for, as in vDNN++ (Shriram et al. 2019).
 Exact?: No.
