@@ -29,7 +29,8 @@ def test_systems_name_solvers_that_name_their_row() -> None:
     held = {name: int(row) for row, text in rows for name in re.findall(r"`([a-z-]+)`", text)}
     assert held.keys() <= solvers.keys()
     for name in held:
-        source = (ROOT / "solvers" / f"{name.replace('-', '_')}.py").read_text()
+        module = solvers[name].partition(":")[0].removeprefix("memplan.")
+        source = (ROOT / f"{module.replace('.', '/')}.py").read_text()
         found = re.search(r"rows? ([\d and]+) of docs/systems", source)
         if found:
             assert str(held[name]) in found.group(1).split(), name
