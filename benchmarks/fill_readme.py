@@ -4,6 +4,7 @@
     python -m benchmarks.verify_examples --swap disk,host --timed-steps 0 ...
         --json benchmarks/results/verify_swaps.json
     python -m benchmarks.alternatives --json benchmarks/results/alternatives.json
+    OMP_NUM_THREADS=1 python -m benchmarks.steps --clock cpu --json benchmarks/results/steps.json
     python -m benchmarks.max_batch --json benchmarks/results/max_batch.json
     python -m benchmarks.plans steps --budgets 50 30 block --time-limit 20 --clock cpu
         --json benchmarks/results/plans.json
@@ -117,6 +118,22 @@ def alternatives(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def steps(rows: Sequence[Row]) -> str:
+    """One line an example: each way's peak, and its time beside that of the plain step."""
+    ways = {"memplan=100%": "keep all", "checkpoint": "checkpoint a block"}
+    ways |= {"memplan=checkpoint": "memplan there"}
+    lines = _head("example", "plain", *ways.values())
+    for example in dict.fromkeys(row["example"] for row in rows):
+        by_way = {row["way"]: row for row in rows if row["example"] == example}
+        plain = by_way["plain"]
+        cells = [f"{_mb(plain['peak_bytes'])}, {plain['step_s']:.2f} s"]
+        for way in ways:
+            row = by_way[way]
+            cells.append(row.get("error") or f"{_mb(row['peak_bytes'])}, x {row['ratio']:.2f}")
+        lines.append(_line(example, *cells))
+    return "\n".join(lines)
+
+
 def max_batch(rows: Sequence[Row]) -> str:
     """One line an example: the largest batch without a plan, and with one."""
     lines = _head("example", "unplanned", "planned", "times as large", "extra time")
@@ -167,6 +184,7 @@ TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "verify_examples": verify_examples,
     "verify_swaps": verify_swaps,
     "alternatives": alternatives,
+    "steps": steps,
     "plans": plans,
     "max_batch": max_batch,
 }
@@ -185,6 +203,10 @@ def _head(*names: str) -> list[str]:
 
 def _line(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _mb(nbytes: int) -> str:
+    return f"{nbytes / 1e6:.1f} MB"
 
 
 def _gb(nbytes: int) -> str:
