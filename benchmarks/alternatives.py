@@ -1,6 +1,6 @@
 """Compare memplan with what PyTorch offers, on one real training step.
 
-    python -m benchmarks.alternatives [--layers 12] [--batch 8] [--json FILE]
+    python -m benchmarks.alternatives [--sizes layers=12 batch=8] [--json FILE]
 
 GPT-2 with dropout and AdamW: plain PyTorch, one checkpoint a block, `activation_memory_budget`
 at several values, and memplan at several budgets. Each runs in a process of its own, from the
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import importlib
 import json
 import statistics
@@ -26,6 +27,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 ROOT = Path(__file__).resolve().parent.parent
 WAYS = (
     "plain",
@@ -42,22 +44,28 @@ def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ways", nargs="*", help=f"of {', '.join(WAYS)}; all if none is named")
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--time-limit", type=float, default=60.0)
-    parser.add_argument("--rounds", type=int, default=3, help="timed steps of each, in turn")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--example", default="gpt2", help="a file of examples/, without .py")
+    parser.add_argument("--sizes", nargs="*", default=[], metavar="NAME=N", help="of the example")
+    add_options(parser, rounds=3, time_limit_s=60.0)
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         _serve(options.one[0], Path(options.one[1]), options)
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        rows = _rows(options.ways or WAYS, folder, options)
+        rows = measure_all(options.ways or WAYS, folder, options)
     Console(width=110).print(_table(rows))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 0
+
+
+def add_options(parser: argparse.ArgumentParser, rounds: int, time_limit_s: float) -> None:
+    """Add what every benchmark of whole steps has."""
+    parser.add_argument("--time-limit", type=float, default=time_limit_s)
+    parser.add_argument("--rounds", type=int, default=rounds, help="timed steps of each, in turn")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="what times a step")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
 
 
 def measure(
@@ -69,10 +77,10 @@ def measure(
     from memplan.codegen.peak_meter import live_bytes, measure_peak
 
     torch.manual_seed(0)
-    names = vars(importlib.import_module("examples.gpt2"))
-    sizes = {"layers": options.layers, "batch": options.batch}
+    names = vars(importlib.import_module(f"examples.{options.example}"))
+    sizes = {name: int(value) for name, _, value in (s.partition("=") for s in options.sizes)}
     model, inputs = names["model"](**sizes), names["example_inputs"](**sizes)
-    step = _step(way, model, inputs, names, options)
+    step = _step(way, model, inputs, names, folder, options)
     optimizer = names["optimizer"](model.parameters())
     torch.manual_seed(1)
     step()
@@ -88,12 +96,14 @@ def measure(
     live = live_bytes(model, optimizer, inputs)
     peak_bytes = live + measure_peak(whole_step, warm_up=False)
     model.zero_grad()
+    _peak_file(folder, way).write_text(str(peak_bytes))
     row = {"way": way, "peak_bytes": peak_bytes, "gradient_error": error}
+    clock = CLOCKS[options.clock]
 
     def timed_step_s() -> float:
-        started = time.perf_counter()
+        started = clock()
         whole_step()
-        elapsed_s = time.perf_counter() - started
+        elapsed_s = clock() - started
         model.zero_grad()
         return elapsed_s
 
@@ -101,23 +111,32 @@ def measure(
 
 
 def _step(
-    way: str, model: Any, inputs: tuple[Any, ...], names: dict[str, Any], options: Any
+    way: str,
+    model: Any,
+    inputs: tuple[Any, ...],
+    names: dict[str, Any],
+    folder: Path,
+    options: argparse.Namespace,
 ) -> Callable[[], Any]:
-    """Return a function that runs forward and backward one way."""
+    """Return a function that runs forward and backward one way.
+
+    The budget of `memplan=checkpoint` is the peak that was measured of the way it names.
+    """
     import torch
 
     kind, _, value = way.partition("=")
     run: Callable[..., Any] = model
     if kind == "checkpoint":
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        _checkpoint_blocks(model)
     if kind == "memplan":
         import memplan
 
         optimizer = names["optimizer"]
+        peak_file = _peak_file(folder, value)
         planned = memplan.compile(
             model,
             inputs,
-            budget=value,
+            budget=int(peak_file.read_text()) if peak_file.exists() else value,
             loss=names["loss"],
             optimizer=optimizer,
             time_limit=options.time_limit,
@@ -132,6 +151,24 @@ def _step(
         loss.backward()
 
     return step
+
+
+def _checkpoint_blocks(model: Any) -> None:
+    """Checkpoint each block: by the model's own switch, or by hand if it has none, as ResNet."""
+    from torch.utils.checkpoint import checkpoint
+
+    if model.supports_gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        return
+    blocks = [m for m in model.modules() if type(m).__name__ == "ResNetBottleNeckLayer"]
+    if not blocks:
+        raise ValueError(f"no blocks to checkpoint are known of {type(model).__name__}")
+    for block in blocks:
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+
+
+def _peak_file(folder: Path, way: str) -> Path:
+    return folder / f"{way}.peak"
 
 
 def _error(gradients: list[Any], reference: Path, way: str) -> float:
@@ -171,8 +208,14 @@ def _trim() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def _rows(ways: Sequence[str], folder: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Start all ways one after the other, then let them take timed steps in turn."""
+def measure_all(
+    ways: Sequence[str], folder: str, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Start all ways one after the other, then let them take timed steps in turn.
+
+    `step_s` is the median; `ratio` is the median over the rounds of the time beside that of the
+    first way in the same round, which the machine's moods change less.
+    """
     rows: list[dict[str, Any]] = []
     ready: list[tuple[dict[str, Any], subprocess.Popen[str]]] = []
     for way in ways:
@@ -195,15 +238,17 @@ def _rows(ways: Sequence[str], folder: str, options: argparse.Namespace) -> list
             process.stdin.flush()
             times_s[row["way"]].append(float(process.stdout.readline()))
     for row, process in ready:
-        row["step_s"] = statistics.median(times_s[row["way"]])
+        times, base = times_s[row["way"]], times_s[ready[0][0]["way"]]
+        row["step_s"] = statistics.median(times)
+        row["ratio"] = statistics.median(t / b for t, b in zip(times, base, strict=True))
         process.communicate()
     return rows
 
 
 def _started(way: str, folder: str, options: argparse.Namespace) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "benchmarks.alternatives", "--one", way, folder]
-    command += ["--layers", str(options.layers), "--batch", str(options.batch)]
-    command += ["--time-limit", str(options.time_limit)]
+    command += ["--example", options.example, "--clock", options.clock]
+    command += ["--time-limit", str(options.time_limit), "--sizes", *options.sizes]
     return subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -1,7 +1,10 @@
 """Put the figures of the last benchmark runs into the README's tables.
 
     python -m benchmarks.verify_examples --json benchmarks/results/verify_examples.json
+    python -m benchmarks.verify_examples --swap disk,host --timed-steps 0 ...
+        --json benchmarks/results/verify_swaps.json
     python -m benchmarks.alternatives --json benchmarks/results/alternatives.json
+    OMP_NUM_THREADS=1 python -m benchmarks.steps --clock cpu --json benchmarks/results/steps.json
     python -m benchmarks.max_batch --json benchmarks/results/max_batch.json
     python -m benchmarks.plans steps --budgets 50 30 block --time-limit 20 --clock cpu
         --json benchmarks/results/plans.json
@@ -72,6 +75,28 @@ def verify_examples(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def verify_swaps(rows: Sequence[Row]) -> str:
+    """One line for each example, place to move to, and budget."""
+    lines = _head(
+        "example", "moved to", "budget", "moved in a step", "planned", "measured", "equal"
+    )
+    for row in rows:
+        if "error" in row:
+            lines.append(_line(row["example"], row["swap"], row["error"], *[""] * 4))
+            continue
+        lines.append(
+            _line(
+                *(row["example"], row["swap"]),
+                f"{_gb(row['budget_bytes'])} ({row['asked']})",
+                _gb(row["moved_bytes"]),
+                _gb(row["planned_peak_bytes"]),
+                f"{_gb(row['measured_peak_bytes'])} ({row['off']:+.2%})",
+                "yes" if row["identical"] else "**no**",
+            )
+        )
+    return "\n".join(lines)
+
+
 def alternatives(rows: Sequence[Row]) -> str:
     """One line for each way to train the same model."""
     lines = _head("way", "peak", "of plain", "step", "of plain", "gradients differ by")
@@ -90,6 +115,22 @@ def alternatives(rows: Sequence[Row]) -> str:
                 f"{row['gradient_error']:.1e}" if row["gradient_error"] else "0",
             )
         )
+    return "\n".join(lines)
+
+
+def steps(rows: Sequence[Row]) -> str:
+    """One line an example: each way's peak, and its time beside that of the plain step."""
+    ways = {"memplan=100%": "keep all", "checkpoint": "checkpoint a block"}
+    ways |= {"memplan=checkpoint": "memplan there"}
+    lines = _head("example", "plain", *ways.values())
+    for example in dict.fromkeys(row["example"] for row in rows):
+        by_way = {row["way"]: row for row in rows if row["example"] == example}
+        plain = by_way["plain"]
+        cells = [f"{_mb(plain['peak_bytes'])}, {plain['step_s']:.2f} s"]
+        for way in ways:
+            row = by_way[way]
+            cells.append(row.get("error") or f"{_mb(row['peak_bytes'])}, x {row['ratio']:.2f}")
+        lines.append(_line(example, *cells))
     return "\n".join(lines)
 
 
@@ -141,7 +182,9 @@ def _extra(row: Row, key: str = "extra") -> str:
 
 TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "verify_examples": verify_examples,
+    "verify_swaps": verify_swaps,
     "alternatives": alternatives,
+    "steps": steps,
     "plans": plans,
     "max_batch": max_batch,
 }
@@ -160,6 +203,10 @@ def _head(*names: str) -> list[str]:
 
 def _line(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _mb(nbytes: int) -> str:
+    return f"{nbytes / 1e6:.1f} MB"
 
 
 def _gb(nbytes: int) -> str:

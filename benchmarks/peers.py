@@ -32,8 +32,8 @@ from memplan.planner.problem import Problem
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.verify import verify
-from memplan.solvers.chen_greedy import ChenGreedy
-from memplan.solvers.knapsack import Knapsack
+from memplan.solvers.chains.chen_greedy import ChenGreedy
+from memplan.solvers.partitions.knapsack import Knapsack
 
 BUDGETS = "90%,80%,70%,60%,50%,40%,30%,20%"
 ASKED = ("checkmate", "rotor", "dtr")

@@ -2,6 +2,7 @@
 
     python -m benchmarks.verify_examples [NAME ...] [--budgets 70%,50%,35%] [--json FILE]
     python -m benchmarks.verify_examples [NAME ...] --swap disk,host [--link 4GB/s]
+        [--profile analytic] [--timed-steps 0]
 
 For each budget, or the smallest feasible one where that is higher: three optimizer steps both
 ways, bit by bit, and the measured peak beside the planned one. With `--swap`, once for each place
@@ -37,6 +38,8 @@ def main() -> int:
     parser.add_argument("--time-limit", type=float, default=60.0)
     parser.add_argument("--swap", default="none", help="places to move to, as disk,host")
     parser.add_argument("--link", help="speed of the link that --swap host keeps to")
+    parser.add_argument("--profile", choices=("measured", "analytic"), default="measured")
+    parser.add_argument("--timed-steps", type=int, default=1)
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -46,10 +49,9 @@ def main() -> int:
     names = options.names or examples()
     rows: list[dict[str, Any]] = []
     for name in names:
-        for place in options.swap.split(","):
-            found = _in_own_process(name, place, options)
-            _print(found)
-            rows += found
+        found = _in_own_process(name, options)
+        _print(found)
+        rows += found
     Console(width=140).print(_table(rows))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
@@ -63,7 +65,7 @@ def examples() -> list[str]:
 
 
 def verify_one(name: str, budgets: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return one row for each distinct budget of one example."""
+    """Return one row for each place and distinct budget of one example."""
     import torch
 
     from memplan.codegen.check import check_each
@@ -72,10 +74,11 @@ def verify_one(name: str, budgets: list[str], options: argparse.Namespace) -> li
     torch.manual_seed(0)
     file = read_model_file(ROOT / "examples" / f"{name}.py")
     started = time.perf_counter()
-    modules: dict[int, tuple[str, Any]] = {}
-    for budget in budgets:
-        module, asked = _compile(file, budget, options)
-        modules.setdefault(module.plan.budget_bytes, (asked, module))
+    modules: dict[tuple[str, int], tuple[str, Any]] = {}
+    for place in options.swap.split(","):
+        for budget in budgets:
+            module, asked = _compile(file, budget, place, options)
+            modules.setdefault((place, module.plan.budget_bytes), (asked, module))
     compiled_s = time.perf_counter() - started
     checks = check_each(
         [module for _, module in modules.values()],
@@ -83,17 +86,17 @@ def verify_one(name: str, budgets: list[str], options: argparse.Namespace) -> li
         file.kwargs,
         optimizer=file.optimizer,
         steps=3,
-        timed_steps=1,
+        timed_steps=options.timed_steps,
     )
     rows = []
-    for (asked, module), check in zip(modules.values(), checks, strict=True):
+    for ((place, _), (asked, module)), check in zip(modules.items(), checks, strict=True):
         plan = module.plan
         off = check.measured_peak_bytes / check.planned_peak_bytes - 1
         holds = check.identical and abs(off) <= 0.01
         rows.append(
             {
                 "example": name,
-                "swap": options.swap,
+                "swap": place,
                 "asked": asked,
                 "budget_bytes": plan.budget_bytes,
                 "unplanned_peak_bytes": plan.unplanned_peak_bytes,
@@ -114,7 +117,7 @@ def verify_one(name: str, budgets: list[str], options: argparse.Namespace) -> li
     return rows
 
 
-def _compile(file: Any, budget: str, options: argparse.Namespace) -> tuple[Any, str]:
+def _compile(file: Any, budget: str, place: str, options: argparse.Namespace) -> tuple[Any, str]:
     """Return the module and the budget it was made for, in words: what was asked, or `min`."""
     import memplan
     from memplan.errors import SolverStopped
@@ -129,7 +132,8 @@ def _compile(file: Any, budget: str, options: argparse.Namespace) -> tuple[Any, 
             optimizer=file.optimizer,
             solver=options.solver,
             time_limit=options.time_limit,
-            swap=options.swap,
+            profile=options.profile,
+            swap=place,
             link=options.link,
         )
 
@@ -141,16 +145,18 @@ def _compile(file: Any, budget: str, options: argparse.Namespace) -> tuple[Any, 
         return at("min"), "min"
 
 
-def _in_own_process(name: str, place: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+def _in_own_process(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Verify one example where its memory goes back to the system afterwards."""
     command = [sys.executable, "-m", "benchmarks.verify_examples", "--one", name]
     command += ["--budgets", options.budgets, "--solver", options.solver]
-    command += ["--time-limit", str(options.time_limit), "--swap", place]
+    command += ["--time-limit", str(options.time_limit), "--swap", options.swap]
+    command += ["--profile", options.profile, "--timed-steps", str(options.timed_steps)]
     if options.link:
         command += ["--link", options.link]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        return [{"example": name, "swap": place, "error": f"exit code {done.returncode}"}]
+        error = f"exit code {done.returncode}"
+        return [{"example": name, "swap": options.swap, "error": error}]
     rows: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return rows
 

@@ -20,7 +20,7 @@ from memplan.codegen.backend import Backend, NewlyTied, PlannedOnly, PlannedStep
 from memplan.codegen.capture_errors import capture_error
 from memplan.codegen.pickling import require_picklable
 from memplan.codegen.step import step_function
-from memplan.codegen.tracer_log import tracer_silenced
+from memplan.codegen.tracer_log import tracer_silenced, tracer_unwarned
 from memplan.codegen.tracer_settings import tracer_settings
 from memplan.errors import CaptureError, MemplanError, UsageError
 from memplan.planner.plan import Plan
@@ -215,7 +215,7 @@ def run_until_planned(
     """
     module._backend.plan_only = True
     try:
-        with _fake_mode_of(module, args, kwargs):
+        with _fake_mode_of(module, args, kwargs), tracer_unwarned():
             module.forward(*args, **kwargs)
     except PlannedOnly as reached:
         return reached.step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -34,3 +35,16 @@ def tracer_silenced() -> Iterator[None]:
     finally:
         for logger, disabled in zip(_LOGGERS, before, strict=True):
             logger.disabled = disabled
+
+
+@contextmanager
+def tracer_unwarned() -> Iterator[None]:
+    """Leave out the tracer's warnings of what it does with a model's own code.
+
+    Filters belong to the whole process, so this is for the first capture and not for each call.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message="Dynamo detected a call to a `functools.lru_cache`"
+        )
+        yield

@@ -17,6 +17,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from memplan.errors import MemplanError, UsageError
+from memplan.extras import install_hint
 from memplan.graph_capture.without_memory import without_memory
 
 EXAMPLE = """\
@@ -199,6 +200,8 @@ def _where(path: Path, error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename).name == path.name]
     text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, ImportError):
+        text += install_hint(error)
     if isinstance(error, DataDependentOutputException):
         text = "it reads a value of a tensor, and a model captured without memory has none"
     at = f"line {lines[-1]}: " if lines else ""

@@ -12,7 +12,7 @@ from memplan.planner.problem import Problem
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.solvers._replay import CIRCLES, SMALL, Replay, Weights, Workload
-from memplan.solvers._windows import forward_cuts
+from memplan.solvers.programs._windows import forward_cuts
 
 _SEGMENTS = (5, 10, 20, 40, 80, 160)
 """Into how many parts checkpoints cut the forward phase at most."""

@@ -11,10 +11,10 @@ from types import MappingProxyType
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import Compute, schedule_of
 from memplan.planner.simulate import simulate
-from memplan.solvers._linear_program import ProgramResult
-from memplan.solvers._milp import Outcome
 from memplan.solvers._relaxation import Relaxation
-from memplan.solvers._stages import Stages
+from memplan.solvers.programs._linear_program import ProgramResult
+from memplan.solvers.programs._milp import Outcome
+from memplan.solvers.programs._stages import Stages
 
 _MOST_INSTANTS, _MOST_LEANS = 16, 5
 _KEEP = 30.0

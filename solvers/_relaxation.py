@@ -43,9 +43,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from memplan.planner.problem import Problem
-from memplan.solvers._linear_program import INFINITY, LinearProgram, ProgramResult
-from memplan.solvers._milp import CostScale, Outcome
-from memplan.solvers._stages import Stages, smallest_tensors
+from memplan.solvers.programs._linear_program import INFINITY, LinearProgram, ProgramResult
+from memplan.solvers.programs._milp import CostScale, Outcome
+from memplan.solvers.programs._stages import Stages, smallest_tensors
 
 _UNITS = 1e4
 """Bytes are counted in this fraction of the budget; larger coefficients cost accuracy."""

@@ -15,7 +15,7 @@ from memplan.planner.problem import Problem
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.solvers._proof import Prover
-from memplan.solvers._windows import forward_cuts
+from memplan.solvers.programs._windows import forward_cuts
 
 _SEGMENTS = (1, 10, 20, 40, 5)
 """Into how many parts the checkpoints cut the forward phase at most, in the order tried."""

@@ -29,10 +29,12 @@ from memplan.solvers._rounding import rounded
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """keep-all, the relaxation rounded, greedy replays that follow it, a MILP, and replays again.
+    """keep-all, quick peers, the relaxation rounded, greedy replays, a MILP, and replays again.
 
-    On small graphs the MILP is Checkmate's, on others the windowed one. Where the order is free,
-    other orders come first. Where there is a tier to move tensors to, `joint` does all of it.
+    The peers are published methods with a plan in a moment, so that none of them is better
+    however short the time; large graphs do without. Far from the bound, replays get the time of
+    proofs. On small graphs the MILP is Checkmate's, on others the windowed one. Where the order
+    is free, other orders come first. Where there is a tier, `joint` does all of it.
 
     Attributes:
         exact_ops: Graphs of up to this many ops go to Checkmate.
@@ -44,7 +46,7 @@ class Auto:
 
     name: ClassVar[str] = "auto"
     kind: ClassVar[str] = "heuristic"
-    source: ClassVar[str] = "keep-all, a relaxation, greedy replays led by it, then a MILP"
+    source: ClassVar[str] = "quick peers, a relaxation, greedy replays led by it, a MILP"
     may: ClassVar[tuple[str, ...]] = ("keep", "recompute", "swap")
 
     exact_ops: int = 150
@@ -80,6 +82,7 @@ class Auto:
             run.stage("reorder", 0.3)
             if run.is_done():
                 return
+        run.peers()
         feasible = run.round() and self._proven(run)
         hopeless = not feasible or run.best is None or run.other_ns <= run.bound_ns
         if run.other is not None and hopeless:
@@ -105,7 +108,8 @@ class Auto:
         elif run.best is not None and not run.is_done():
             # Time that the MILP left goes to replays near the best schedule.
             run.seed += 1
-            run.replay("again", 1.0, (_lean_to(run.problem.graph, sequence_of(run.best)),))
+            leans = (_lean_to(run.problem.graph, sequence_of(run.best)),)
+            run.replay("again", 1.0, leans)
 
     def _proven(self, run: _Run) -> bool:
         """Raise the bound, with quick schedules on the way; return whether there may be any."""
@@ -117,7 +121,8 @@ class Auto:
             return False
         if not run.is_done():
             run.replay("led", 0.2, run.leans, replays=4 * len(run.leans))
-        return run.is_done() or run.prove(share=0.2, whole=True)
+        # Far from the bound, a better one would not close the gap: replays are worth more.
+        return run.is_done() or run.prove(share=0.03 if run.is_far() else 0.2, whole=True)
 
 
 class _Run:
@@ -168,6 +173,10 @@ class _Run:
     def left(self) -> float:
         """The share of the time limit that is left."""
         return (self.deadline - time.monotonic()) / self.limits.time_s
+
+    def is_far(self) -> bool:
+        """Whether a schedule is known and no proof will come near it."""
+        return self.bound_ns * (1 + _FAR) < self.best_ns < float("inf")
 
     def _within(self, share: float) -> Limits:
         if self.best_ns <= self.near_ns:
@@ -230,6 +239,18 @@ class _Run:
             stats=self.stats,
         )
         return False
+
+    def peers(self) -> None:
+        """Start from the plans of published methods that take little time, where there are any."""
+        if len(self.problem.graph.ops) > _PEERS_OPS:
+            return
+        failures = len(self.failures)
+        for name in _PEERS:
+            if self.is_done():
+                break
+            self.stage(name, _PEER_SHARE)
+        # That a peer has no plan says nothing of what there is.
+        del self.failures[failures:]
 
     def another_order(self) -> None:
         """Spend the time that is left on other orders."""
@@ -362,8 +383,20 @@ _LAST_STEPS = 8.0
 _FOR_REPLAYS = 0.08
 """Share of the time limit that the MILP leaves for the last replays."""
 
+_PEERS = ("dtr", "rotor", "knapsack", "chen-greedy")
+"""Methods with a plan in a moment, often a bad one, but here and there better than all replays."""
+
+_PEERS_OPS = 3000
+"""Larger graphs do without them: one plan may take seconds."""
+
+_PEER_SHARE = 0.03
+"""Share of the time limit that each may take."""
+
 _NEAR = 1e-3
 """Within this share of the bound there is little to gain."""
+
+_FAR = 0.01
+"""Beyond this share of the bound a proof hardly ends the search."""
 
 _LITTLE = 0.1
 """Share of the time limit for a stage that starts near the bound."""

@@ -27,7 +27,7 @@ from memplan.planner.solver import Solution, load_solver
 from memplan.planner.verify import is_valid
 from memplan.solvers._replay import Weights, Workload, recomputed_tensors
 from memplan.solvers._swap_replay import SwapReplay, SwapWorkload, split, without_steps
-from memplan.solvers._swap_rules import kept_but, saved_gaps, solution_of, without_swap
+from memplan.solvers.swaps._swap_rules import kept_but, saved_gaps, solution_of, without_swap
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,16 @@ from typing import Any
 
 import pytest
 
+import memplan
+from memplan.graph_capture.without_memory import without_memory
+
 torch = pytest.importorskip("torch")
+FakeTensorMode = pytest.importorskip("torch._subclasses.fake_tensor").FakeTensorMode
 
 FOLDER = Path(__file__).parent.parent / "examples"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
+ELSEWHERE = [name for name in NAMES if "--device" in (FOLDER / f"{name}.py").read_text()]
+HERE = [name for name in NAMES if name not in ELSEWHERE]
 
 
 def load(name: str) -> ModuleType:
@@ -46,7 +52,22 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_captures_without_memory_for_its_device(name: str) -> None:
+    torch._dynamo.reset()
+    example = load(name)
+    with without_memory(FakeTensorMode()):
+        model, inputs = example.model(**example.SMALL), example.example_inputs(**example.SMALL)
+    graph = memplan.capture(
+        model, inputs, loss=example.loss, optimizer=example.optimizer, device="h100",
+        profile="analytic",
+    )  # fmt: skip
+    assert graph.ops[-1].name == "optimizer_step"
+    assert not any("_for_cpu" in op.target for op in graph.ops)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HERE)
 def test_captures_as_one_graph_and_trains(name: str) -> None:
     torch.manual_seed(0)
     torch._dynamo.reset()

@@ -66,11 +66,21 @@ def test_tables_are_filled_from_results(tmp_path: Path) -> None:
     example |= {"measured_peak_bytes": 4906 * 10**6, "overhead": 0.25, "identical": True}
     rows = [example, {"example": "other", "error": "exit code 1"}]
     (tmp_path / "verify_examples.json").write_text(json.dumps(rows))
+    moved = example | {"swap": "disk", "moved_bytes": 2 * 10**9}
+    failed = {"example": "other", "swap": "host", "error": "exit code 1"}
+    (tmp_path / "verify_swaps.json").write_text(json.dumps([moved, failed]))
     ways = [
         {"way": "plain", "peak_bytes": 10**10, "step_s": 2.0, "gradient_error": 0.0},
         {"way": "memplan=50%", "peak_bytes": 5 * 10**9, "step_s": 2.5, "gradient_error": 0.0},
     ]
     (tmp_path / "alternatives.json").write_text(json.dumps(ways))
+    ways = [
+        {"way": "plain", "peak_bytes": 4 * 10**8, "step_s": 0.8, "ratio": 1.0},
+        {"way": "memplan=100%", "peak_bytes": 39 * 10**7, "step_s": 0.8, "ratio": 1.004},
+        {"way": "checkpoint", "peak_bytes": 2 * 10**8, "step_s": 1.0, "ratio": 1.25},
+        {"way": "memplan=checkpoint", "error": "below the least, 0.21 GB"},
+    ]
+    (tmp_path / "steps.json").write_text(json.dumps([{"example": "net"} | way for way in ways]))
     step = {"table": "steps", "graph": "deep", "ops": 90, "first_seconds": 0.42, "seconds": 1.6}
     plans = [
         step | {"asked": "50", "extra": 0.0812, "gap": 0.004},
@@ -85,7 +95,12 @@ def test_tables_are_filled_from_results(tmp_path: Path) -> None:
     assert planned in text.splitlines()
     line = "| net | 5.00 GB (50%) | 10.00 GB | 4.90 GB | 4.91 GB (+0.12%) | +25.0% | yes |"
     assert line in text.splitlines()
+    line = "| net | disk | 5.00 GB (50%) | 2.00 GB | 4.90 GB | 4.91 GB (+0.12%) | yes |"
+    assert line in text.splitlines()
+    assert "| other | host | exit code 1 |  |  |  |  |" in text.splitlines()
     assert "| memplan=50% | 5.00 GB | 50% | 2.5 s | x 1.25 | 0 |" in text.splitlines()
+    at_full = "400.0 MB, 0.80 s | 390.0 MB, x 1.00 | 200.0 MB, x 1.25"
+    assert f"| net | {at_full} | below the least, 0.21 GB |" in text.splitlines()
     assert "| other | exit code 1 |  |  |  |  |  |" in text.splitlines()
     assert fill_readme.filled(text, tmp_path) == text
     with pytest.raises(ValueError, match="no place"):

@@ -97,7 +97,7 @@ def count_cpu_seconds() -> None:
     On a machine that others use at the same time, this is closer to what the solver takes on an
     idle one. HiGHS has no such clock: it gets as much more time as the CPU is shared.
     """
-    from memplan.solvers import _linear_program
+    from memplan.solvers.programs import _linear_program
 
     wall_s, began_s = time.monotonic, time.monotonic()
     program: Any = _linear_program.LinearProgram

@@ -9,10 +9,14 @@ import copy
 import sys
 
 import torch
-from accelerate import Accelerator
 from torch import nn
 
 import memplan
+
+try:
+    from accelerate import Accelerator
+except ModuleNotFoundError:
+    sys.exit("this example needs Accelerate: run `pip install 'memplan[accelerate]'`")
 
 BATCH, WIDTH = 128, 64
 

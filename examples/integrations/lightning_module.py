@@ -11,12 +11,16 @@ import sys
 import tempfile
 import warnings
 
-import lightning
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
 import memplan
+
+try:
+    import lightning
+except ModuleNotFoundError:
+    sys.exit("this example needs Lightning: run `pip install 'memplan[lightning]'`")
 
 BATCH, WIDTH = 128, 64
 

@@ -9,12 +9,18 @@ import copy
 import sys
 
 import torch
-from peft import LoraConfig, get_peft_model
 from torch import nn
 from torch.nn import functional
-from transformers import GPT2Config, GPT2Model
 
 import memplan
+
+try:
+    from peft import LoraConfig, get_peft_model
+    from transformers import GPT2Config, GPT2Model
+except ModuleNotFoundError:
+    sys.exit(
+        "this example needs PEFT and transformers: run `pip install 'memplan[peft,transformers]'`"
+    )
 
 BATCH, TOKENS, WORDS = 4, 32, 128
 

@@ -12,9 +12,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 import memplan
+
+try:
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+except ModuleNotFoundError:
+    sys.exit("this example needs transformers: run `pip install 'memplan[transformers]'`")
 
 BATCH, TOKENS, WORDS = 4, 32, 128
 

@@ -154,7 +154,7 @@ def _check_plot() -> None:
     from importlib.util import find_spec
 
     if find_spec("matplotlib") is None:
-        raise UsageError("--plot needs matplotlib; install it with `pip install memplan[plots]`")
+        raise UsageError("--plot needs matplotlib; run `pip install 'memplan[plots]'`")
 
 
 def _draw(

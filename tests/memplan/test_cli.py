@@ -202,7 +202,7 @@ def test_help_of_a_command(command: str, capsys: pytest.CaptureFixture[str]) -> 
     assert main([command, "--help"]) == 0
     out = capsys.readouterr().out
     assert f"Example: memplan {command}" in out
-    assert len(out.splitlines()) <= 32
+    assert len(out.splitlines()) <= 34
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,8 +33,8 @@ class _Step(nn.Module):
         self.compute = compute
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = self.compute(self.layer, x).float().square().mean()
-        return made
+        made: torch.Tensor = self.compute(self.layer, x)
+        return made.float().square().mean()
 
 
 def _shared(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:

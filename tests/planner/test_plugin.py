@@ -51,7 +51,7 @@ def test_it_plans(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_its_options_and_its_reasons_reach_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = schedule_of(hourglass(), range(6))
     answer = MinimumBudget(limit_bytes=104, feasible_bytes=153, schedule=kept)
-    monkeypatch.setattr(pipeline, "minimum_budget", lambda graph, limits: answer)
+    monkeypatch.setattr(pipeline, "minimum_budget", lambda graph, limits, tiers: answer)
     with pytest.raises(SolverStopped, match=r"'toy' .*\(repeating the cheap ops is not enough\)"):
         make_plan(hourglass(), 104, solver="toy", options={"longest_ns": 9})
 

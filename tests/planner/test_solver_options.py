@@ -12,9 +12,9 @@ from memplan.errors import UsageError
 from memplan.planner.pipeline import make_plan
 from memplan.planner.problem import Limits
 from memplan.planner.solver import load_solver
-from memplan.solvers.dtr import Dtr
+from memplan.solvers.chains.rotor import Rotor
 from memplan.solvers.joint import Joint
-from memplan.solvers.rotor import Rotor
+from memplan.solvers.online.dtr import Dtr
 from tests.small_graphs import hourglass
 
 

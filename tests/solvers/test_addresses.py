@@ -12,10 +12,10 @@ from memplan.planner.schedule import schedule_of, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solver
 from memplan.planner.verify import verify
-from memplan.solvers._addresses import Arena
-from memplan.solvers.coop import Coop
-from memplan.solvers.dtr import Dtr
-from memplan.solvers.megtaichi import Megtaichi
+from memplan.solvers.online._addresses import Arena
+from memplan.solvers.online.coop import Coop
+from memplan.solvers.online.dtr import Dtr
+from memplan.solvers.online.megtaichi import Megtaichi
 from tests.graphs import INSTANCES, tight_problems
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import Any, ClassVar
 
 import pytest
@@ -41,7 +42,7 @@ def test_ctrl_c_returns_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_ctrl_c_before_any_schedule_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupt(monkeypatch, ("greedy",))
+    interrupt(monkeypatch, ("dtr",))
     with pytest.raises(KeyboardInterrupt):
         auto.Auto().solve(PROBLEM, Limits(time_s=10))
 
@@ -64,3 +65,36 @@ def test_the_relaxation_proves_a_plan_optimal() -> None:
     time_ns = simulate(graph, solution.schedule).time_ns
     assert graph.time_ns < time_ns == solution.proven_bound_ns
     assert solution.status is Status.OPTIMAL
+
+
+@pytest.mark.parametrize("peer", ["dtr", "rotor", "chen-greedy"])
+def test_no_quick_peer_is_better_even_where_time_is_short(
+    monkeypatch: pytest.MonkeyPatch, peer: str
+) -> None:
+    interrupt(monkeypatch, ("greedy",))
+    monkeypatch.setattr(auto, "rounded", lambda *_: iter(()))
+    graph = unit_chain(12)
+    for budget_bytes in (12, 9, 7):
+        problem = Problem(graph=graph, budget_bytes=budget_bytes)
+        theirs = load_solver(peer).solve(problem, Limits(time_s=10)).schedule
+        ours = auto.Auto(reorder=False).solve(problem, Limits(time_s=10, gap=0)).schedule
+        assert theirs is not None
+        assert ours is not None
+        verify(problem, ours)
+        assert simulate(graph, ours).time_ns <= simulate(graph, theirs).time_ns
+
+
+def test_large_graphs_do_without_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "_PEERS_OPS", 5)
+    solution = auto.Auto(exact_ops=0).solve(PROBLEM, Limits(time_s=10, gap=0))
+    assert solution.schedule is not None
+    assert "dtr_s" not in solution.stats
+
+
+def test_why_a_peer_has_no_plan_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "_PEERS", ("knapsack", "chen-greedy"))
+    run = auto._Run(PROBLEM, Limits(time_s=10), time.monotonic())
+    run.peers()
+    assert {"knapsack_s", "chen-greedy_s"} <= set(run.stats)
+    assert run.best is None
+    assert run.failures == []

@@ -14,12 +14,12 @@ from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Solver, Status
 from memplan.planner.verify import verify
-from memplan.solvers._chain import Chain, chain_of
-from memplan.solvers._chain_plans import sequence_for
-from memplan.solvers.bptt import Bptt
+from memplan.solvers.chains._chain import Chain, chain_of
+from memplan.solvers.chains._chain_plans import sequence_for
+from memplan.solvers.chains.bptt import Bptt
+from memplan.solvers.chains.revolve import Revolve, forward_steps
+from memplan.solvers.chains.rotor import Rotor
 from memplan.solvers.exhaustive import Exhaustive
-from memplan.solvers.revolve import Revolve, forward_steps
-from memplan.solvers.rotor import Rotor
 from tests.graphs import chain, unet, unit_chain
 
 METHODS = (Rotor(), Revolve(), Bptt())

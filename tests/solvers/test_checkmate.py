@@ -10,12 +10,12 @@ from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status
 from memplan.planner.verify import verify
-from memplan.solvers._milp import Outcome, solve_milp
-from memplan.solvers._stage_bound import stage_bound
-from memplan.solvers._stage_model import StageModel
-from memplan.solvers._stages import Stages
-from memplan.solvers.checkmate import Checkmate
 from memplan.solvers.exhaustive import Exhaustive
+from memplan.solvers.programs._milp import Outcome, solve_milp
+from memplan.solvers.programs._stage_bound import stage_bound
+from memplan.solvers.programs._stage_model import StageModel
+from memplan.solvers.programs._stages import Stages
+from memplan.solvers.programs.checkmate import Checkmate
 from tests.graphs import chain, detour, tight_problems, unet, unit_chain
 
 

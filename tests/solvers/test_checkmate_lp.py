@@ -13,10 +13,10 @@ from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import schedule_of, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.verify import verify
-from memplan.solvers._stage_model import StageModel
-from memplan.solvers._stages import Stages
-from memplan.solvers.checkmate_lp import CheckmateLp, rounded
 from memplan.solvers.exhaustive import Exhaustive
+from memplan.solvers.programs._stage_model import StageModel
+from memplan.solvers.programs._stages import Stages
+from memplan.solvers.programs.checkmate_lp import CheckmateLp, rounded
 from tests.graphs import INSTANCES, chain, unit_chain
 
 

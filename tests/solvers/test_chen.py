@@ -13,9 +13,9 @@ from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import Schedule
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solver
-from memplan.solvers.chen_greedy import ChenGreedy
-from memplan.solvers.chen_sqrt import ChenSqrt
-from memplan.solvers.rotor import Rotor
+from memplan.solvers.chains.chen_greedy import ChenGreedy
+from memplan.solvers.chains.chen_sqrt import ChenSqrt
+from memplan.solvers.chains.rotor import Rotor
 from tests.graphs import chain, unet
 
 

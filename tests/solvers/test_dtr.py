@@ -15,8 +15,8 @@ from memplan.planner.schedule import schedule_of, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution
 from memplan.planner.verify import verify
-from memplan.solvers._online import Dealloc
-from memplan.solvers.dtr import HEURISTICS, Dtr
+from memplan.solvers.online._online import Dealloc
+from memplan.solvers.online.dtr import HEURISTICS, Dtr
 from tests.graphs import INSTANCES, tight_problems, unit_chain
 
 POLICIES = [policy.value for policy in Dealloc]

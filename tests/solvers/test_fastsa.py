@@ -13,8 +13,8 @@ from memplan.planner.schedule import Compute, schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Status
 from memplan.planner.verify import verify
-from memplan.solvers._slots import EMPTY, Slots
-from memplan.solvers.fastsa import Fastsa
+from memplan.solvers.orders._slots import EMPTY, Slots
+from memplan.solvers.orders.fastsa import Fastsa
 from tests.graphs import INSTANCES, _random_graph, unit_chain
 
 

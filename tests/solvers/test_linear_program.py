@@ -4,8 +4,8 @@ import numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memplan.solvers._linear_program import INFINITY, LinearProgram
-from memplan.solvers._milp import Outcome
+from memplan.solvers.programs._linear_program import INFINITY, LinearProgram
+from memplan.solvers.programs._milp import Outcome
 
 
 def corner() -> LinearProgram:

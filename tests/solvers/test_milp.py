@@ -7,8 +7,8 @@ import pytest
 from memplan.errors import SolverUnavailable
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.simulate import simulate
-from memplan.solvers._milp import CostScale, MilpResult, Outcome, add_row, solve_milp
-from memplan.solvers.checkmate import Checkmate
+from memplan.solvers.programs._milp import CostScale, MilpResult, Outcome, add_row, solve_milp
+from memplan.solvers.programs.checkmate import Checkmate
 from tests.graphs import unit_chain
 
 pulp = pytest.importorskip("pulp")

@@ -12,7 +12,7 @@ from memplan.planner.simulate import simulate
 from memplan.planner.solver import Status
 from memplan.planner.verify import verify
 from memplan.solvers.exhaustive import Exhaustive
-from memplan.solvers.moccasin import Moccasin
+from memplan.solvers.programs.moccasin import Moccasin
 from tests.graphs import INSTANCES, detour, tight_problems, unit_chain
 
 KEEP_START = schedule_of(unit_chain(1), ())

@@ -11,11 +11,11 @@ from memplan.planner.schedule import sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status
 from memplan.planner.verify import verify
-from memplan.solvers._milp import Outcome, solve_milp
-from memplan.solvers._monet_model import MonetModel
-from memplan.solvers._stage_model import StageModel
-from memplan.solvers._stages import Stages
-from memplan.solvers.monet import Monet
+from memplan.solvers.programs._milp import Outcome, solve_milp
+from memplan.solvers.programs._monet_model import MonetModel
+from memplan.solvers.programs._stage_model import StageModel
+from memplan.solvers.programs._stages import Stages
+from memplan.solvers.programs.monet import Monet
 from tests.graphs import chain, tight_problems, unit_chain
 
 

@@ -13,8 +13,8 @@ from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Status
 from memplan.planner.verify import is_valid, verify
-from memplan.solvers._order import Rules
-from memplan.solvers.olla import Olla, segments
+from memplan.solvers.orders._order import Rules
+from memplan.solvers.orders.olla import Olla, segments
 from tests.graphs import chain, random_graphs
 
 

@@ -14,9 +14,9 @@ from memplan.planner.schedule import sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Status
 from memplan.planner.verify import verify
-from memplan.solvers._min_cut import is_compute_intensive, saved_by_min_cut
-from memplan.solvers.knapsack import Knapsack, fill
-from memplan.solvers.min_cut import MinCut
+from memplan.solvers.partitions._min_cut import is_compute_intensive, saved_by_min_cut
+from memplan.solvers.partitions.knapsack import Knapsack, fill
+from memplan.solvers.partitions.min_cut import MinCut
 
 A, B, C, LOSS, GB, GA = range(1, 7)
 

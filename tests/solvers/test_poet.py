@@ -13,11 +13,11 @@ from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution
 from memplan.planner.tiers import Tier
 from memplan.planner.verify import verify
-from memplan.solvers._milp import Outcome, solve_milp
-from memplan.solvers._poet_model import PoetModel
-from memplan.solvers._stage_model import StageModel
-from memplan.solvers._stages import Stages
-from memplan.solvers.poet import Poet
+from memplan.solvers.programs._milp import Outcome, solve_milp
+from memplan.solvers.programs._poet_model import PoetModel
+from memplan.solvers.programs._stage_model import StageModel
+from memplan.solvers.programs._stages import Stages
+from memplan.solvers.programs.poet import Poet
 from tests.graphs import chain, tight_problems
 
 

@@ -21,7 +21,8 @@ from memplan.solvers.exhaustive import Exhaustive
 from tests.graphs import _random_graph, random_graphs, tight_problems
 
 QUICK = Limits(time_s=10)
-IN_ORDER = sorted(set(solver_entry_points()) - {"auto", "reorder", "exhaustive", "fastsa"})
+REORDERING = {"auto", "reorder", "exhaustive", "fastsa", "olla", "swapadvisor"}
+IN_ORDER = sorted(set(solver_entry_points()) - REORDERING)
 
 
 @st.composite

@@ -10,11 +10,11 @@ from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Status
 from memplan.planner.verify import verify
-from memplan.solvers._milp import Outcome
 from memplan.solvers._proof import Prover, prove, scarce_ops
 from memplan.solvers._relaxation import Relaxation
-from memplan.solvers._stages import Stages
 from memplan.solvers.exhaustive import Exhaustive
+from memplan.solvers.programs._milp import Outcome
+from memplan.solvers.programs._stages import Stages
 from tests.graphs import chain, detour, tight_problems, unet
 from tests.small_graphs import hourglass
 

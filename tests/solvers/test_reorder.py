@@ -20,11 +20,11 @@ from memplan.planner.schedule import keeps_order, schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Status
 from memplan.planner.verify import verify
-from memplan.solvers._moved_order import Walk, lowest_order, moved
-from memplan.solvers._order import Rules, lifted, listed, places, reordered
 from memplan.solvers.auto import Auto
 from memplan.solvers.exhaustive import Exhaustive
-from memplan.solvers.reorder import Reorder
+from memplan.solvers.orders._moved_order import Walk, lowest_order, moved
+from memplan.solvers.orders._order import Rules, lifted, listed, places, reordered
+from memplan.solvers.orders.reorder import Reorder
 from tests.graphs import INSTANCES, random_graphs, tight_problems
 
 

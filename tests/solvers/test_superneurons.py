@@ -6,7 +6,7 @@ from memplan.graph_capture.graph import Graph, Kind, Op, Phase, Tensor
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import sequence_of
 from memplan.planner.verify import verify
-from memplan.solvers.superneurons import Superneurons, heavy_ops, largest_need
+from memplan.solvers.swaps.superneurons import Superneurons, heavy_ops, largest_need
 
 
 def conv_relu_pool(workspace_bytes: int) -> Graph:

@@ -23,8 +23,8 @@ from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver, solver_entry_points
 from memplan.planner.tiers import Tier
 from memplan.planner.verify import verify
-from memplan.solvers.capuchin import Capuchin
 from memplan.solvers.joint import Joint
+from memplan.solvers.swaps.capuchin import Capuchin
 from tests.graphs import INSTANCES, chain, tight_problems, unet
 
 NAMES = sorted(

@@ -11,10 +11,10 @@ from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Status
 from memplan.planner.verify import verify
-from memplan.solvers._milp import Outcome
-from memplan.solvers._windowed_model import Decisions, WindowedModel
-from memplan.solvers._windows import split_later, window_of, window_starts
-from memplan.solvers.windowed import Windowed
+from memplan.solvers.programs._milp import Outcome
+from memplan.solvers.programs._windowed_model import Decisions, WindowedModel
+from memplan.solvers.programs._windows import split_later, window_of, window_starts
+from memplan.solvers.programs.windowed import Windowed
 from tests.graphs import chain, tight_problems, unet
 from tests.small_graphs import HOURGLASS_RECOMPUTED, hourglass
 

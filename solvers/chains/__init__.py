@@ -1,0 +1,1 @@
+"""Methods of chains: checkpoints between stages of a step that follow one another."""

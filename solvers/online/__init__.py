@@ -1,0 +1,1 @@
+"""Methods that decide while a step runs, as an eager framework does."""

@@ -1,0 +1,1 @@
+"""Methods that run ops in another order than captured."""

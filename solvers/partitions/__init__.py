@@ -1,0 +1,1 @@
+"""What PyTorch's partitioners save between the passes."""

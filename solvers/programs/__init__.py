@@ -1,0 +1,1 @@
+"""Integer, linear and constraint programs, exact or rounded."""

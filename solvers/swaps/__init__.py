@@ -1,0 +1,1 @@
+"""Policies of the literature that move tensors to another memory and back."""
