@@ -54,7 +54,8 @@ def _regions(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
             x = layer(x.float())
         x = layer(x)
     with torch.autocast("cpu", torch.bfloat16):
-        return layer(layer(x))
+        x = layer(layer(x))
+    return x
 
 
 def _grown(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
