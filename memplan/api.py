@@ -30,6 +30,7 @@ from memplan.step_planner import (
     ProfileKind,
     Progress,
     StepPlanner,
+    device_of,
     pricer_for,
 )
 
@@ -114,7 +115,7 @@ def compile(
     if backend != "eager":
         raise UsageError(f"no backend is called {backend!r}; choose eager or inductor")
     target = planner.pricer.device.torch_type
-    places = swapping.places(_device_of(model))
+    places = swapping.places(device_of(model))
     module = OptimizedModule(model, loss, Backend(planner, places, target))
     module.plan_for(*_as_args(args), **(kwargs or {}))
     return module
@@ -249,7 +250,7 @@ def load(
     """
     saved = Plan.load(Path(folder) / PLAN_FILE)
     _check_parameters(saved.graph, model)
-    places = SwapSettings.read(folder=swap_dir).places(_device_of(model))
+    places = SwapSettings.read(folder=swap_dir).places(device_of(model))
     return OptimizedModule(model, loss, Backend(TheOnePlan(saved), places))
 
 
@@ -273,11 +274,6 @@ def _at_joint_graph(
     if not made:
         raise CaptureError(NO_BACKWARD)
     return made[-1]
-
-
-def _device_of(model: nn.Module) -> torch.device:
-    tensors = (*model.parameters(), *model.buffers())
-    return tensors[0].device if tensors else torch.device("cpu")
 
 
 def _as_args(args: Sequence[Any] | torch.Tensor) -> tuple[Any, ...]:

@@ -101,7 +101,7 @@ def pricer_for(
         UsageError: The device, the optimizer or the profile is not known, or operations cannot be
             measured for that device here.
     """
-    here = _torch_type(model)
+    here = device_of(model).type
     device = find_device(device_name or "cpu") if here == "cpu" else _accelerator(device_name)
     if isinstance(optimizer, str):
         optimizer = optimizer_named(optimizer, device.torch_type)
@@ -196,9 +196,10 @@ def _with_device_notes(plan: Plan, device: Device, *, measured: bool) -> Plan:
     return replace(plan, notes=(*plan.notes, *notes))
 
 
-def _torch_type(model: nn.Module) -> str:
-    tensors = [*model.parameters(), *model.buffers()]
-    return tensors[0].device.type if tensors else "cpu"
+def device_of(model: nn.Module) -> torch.device:
+    """Return the device that holds a model; the CPU for one without tensors."""
+    tensors = (*model.parameters(), *model.buffers())
+    return tensors[0].device if tensors else torch.device("cpu")
 
 
 def _accelerator(name: str | Device | None) -> Device:

@@ -7,6 +7,8 @@ import numpy.typing
 
 from memplan.graph_capture.graph import Graph, Phase
 from memplan.planner.problem import Problem
+from memplan.planner.schedule import schedule_of
+from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status
 
 
@@ -59,6 +61,17 @@ def below_limit(problem: Problem) -> Solution | None:
         proven_bound_ns=problem.graph.time_ns,
         reason=f"every schedule needs {limit_bytes:,} bytes{where}",
     )
+
+
+def settled(problem: Problem) -> Solution | None:
+    """Return the answer where none has to be searched: nothing can fit, or everything can stay."""
+    if refusal := below_limit(problem):
+        return refusal
+    graph = problem.graph
+    plain = schedule_of(graph, range(len(graph.ops)))
+    if simulate(graph, plain).peak_bytes > problem.budget_bytes:
+        return None
+    return Solution(status=Status.OPTIMAL, schedule=plain, proven_bound_ns=graph.time_ns)
 
 
 def _pinned_before(graph: Graph) -> list[int]:

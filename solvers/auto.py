@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from memplan.graph_capture.graph import Graph
-from memplan.planner.limits import below_limit
+from memplan.planner.limits import below_limit, settled
 from memplan.planner.memory_use import peak_rss_bytes
 from memplan.planner.polish import polish
 from memplan.planner.problem import Limits, Problem, Standing
@@ -61,9 +61,8 @@ class Auto:
         if problem.tiers:
             return load_solver("joint", start=self.start).solve(problem, limits)
         began = time.monotonic()
-        plain = load_solver("keep-all").solve(problem, limits)
-        if plain.status is Status.OPTIMAL:
-            return plain
+        if answer := settled(problem):
+            return answer
         before_bytes = peak_rss_bytes()
         run = _Run(problem, limits, began)
         try:

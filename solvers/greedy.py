@@ -21,7 +21,7 @@ from itertools import chain
 from typing import ClassVar
 
 from memplan.graph_capture.graph import Graph
-from memplan.planner.limits import below_limit
+from memplan.planner.limits import settled
 from memplan.planner.problem import Limits, Problem, Standing
 from memplan.planner.prune import prune
 from memplan.planner.schedule import schedule_of
@@ -62,12 +62,9 @@ class Greedy:
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the cheapest schedule of all replays."""
-        if refusal := below_limit(problem):
-            return refusal
+        if answer := settled(problem):
+            return answer
         graph = problem.graph
-        plain = schedule_of(graph, range(len(graph.ops)))
-        if simulate(graph, plain).peak_bytes <= problem.budget_bytes:
-            return Solution(status=Status.OPTIMAL, schedule=plain, proven_bound_ns=graph.time_ns)
         deadline = time.monotonic() + limits.time_s
         if self.lowest:
             return self._lowest(problem, limits, deadline)

@@ -19,11 +19,11 @@ from typing import ClassVar
 
 from memplan.graph_capture.graph import Graph
 from memplan.planner.cheapest import cheapest_within
-from memplan.planner.limits import below_limit
+from memplan.planner.limits import settled
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import Compute, schedule_of
 from memplan.planner.simulate import simulate
-from memplan.planner.solver import Solution, Status, load_solver
+from memplan.planner.solver import Solution, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,8 @@ class Xla:
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return what is left of the scan if it fits."""
-        if refusal := below_limit(problem):
-            return refusal
-        plain = load_solver("keep-all").solve(problem, limits)
-        if plain.schedule is not None:
-            return plain
+        if answer := settled(problem):
+            return answer
         deadline = time.monotonic() + limits.time_s
         scan = _Scan(problem, self.most_ops, deadline)
         sequence = scan.run(self.most_copies * len(problem.graph.ops))

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from memplan.planner.cheapest import cheapest_within
-from memplan.planner.limits import below_limit
+from memplan.planner.limits import settled
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
-from memplan.planner.solver import Solution, Status, load_solver
+from memplan.planner.solver import Solution, Status
 from memplan.solvers.chains._chain import Chain, chain_of
 from memplan.solvers.chains._chain_costs import chain_costs
 from memplan.solvers.chains._chain_plans import sequence_for
@@ -56,11 +56,8 @@ class Bptt:
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the cheapest plan that fits, or why the graph is no chain."""
-        if refusal := below_limit(problem):
-            return refusal
-        plain = load_solver("keep-all").solve(problem, limits)
-        if plain.schedule is not None:
-            return plain
+        if answer := settled(problem):
+            return answer
         deadline = time.monotonic() + limits.time_s
         chain = chain_of(problem.graph, self.most_stages)
         if isinstance(chain, str):

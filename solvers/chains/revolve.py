@@ -22,9 +22,9 @@ from math import comb
 from typing import ClassVar
 
 from memplan.planner.cheapest import cheapest_within
-from memplan.planner.limits import below_limit
+from memplan.planner.limits import settled
 from memplan.planner.problem import Limits, Problem
-from memplan.planner.solver import Solution, Status, load_solver
+from memplan.planner.solver import Solution, Status
 from memplan.solvers.chains._chain import Chain, chain_of
 from memplan.solvers.chains._chain_plans import Choice, sequence_for
 
@@ -47,11 +47,8 @@ class Revolve:
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the cheapest binomial plan that fits, or why the graph is no chain."""
-        if refusal := below_limit(problem):
-            return refusal
-        plain = load_solver("keep-all").solve(problem, limits)
-        if plain.schedule is not None:
-            return plain
+        if answer := settled(problem):
+            return answer
         chain = chain_of(problem.graph, self.most_stages)
         if isinstance(chain, str):
             bound_ns = problem.graph.time_ns

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from memplan.planner.limits import below_limit
+from memplan.planner.limits import settled
 from memplan.planner.problem import Limits, Problem
-from memplan.planner.solver import Solution, Status, load_solver
+from memplan.planner.solver import Solution, Status
 from memplan.solvers.chains._chain import Chain, chain_of
 from memplan.solvers.chains._chain_costs import chain_costs
 from memplan.solvers.chains._chain_plans import first_that_fits, sequence_for
@@ -49,11 +49,8 @@ class Rotor:
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the plan of the program, or why the graph is no chain."""
-        if refusal := below_limit(problem):
-            return refusal
-        plain = load_solver("keep-all").solve(problem, limits)
-        if plain.schedule is not None:
-            return plain
+        if answer := settled(problem):
+            return answer
         deadline = time.monotonic() + limits.time_s
         chain = chain_of(problem.graph, self.most_stages)
         if isinstance(chain, str):

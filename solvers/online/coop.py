@@ -16,9 +16,9 @@ import time
 from dataclasses import dataclass
 from typing import ClassVar
 
-from memplan.planner.limits import below_limit
+from memplan.planner.limits import settled
 from memplan.planner.problem import Limits, Problem
-from memplan.planner.solver import Solution, load_solver
+from memplan.planner.solver import Solution
 from memplan.solvers.online._addresses import AddressRun
 from memplan.solvers.online._evicted_sets import EvictedSets
 from memplan.solvers.online._online import Dealloc
@@ -35,11 +35,8 @@ class Coop:
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the trace of the run."""
-        if refusal := below_limit(problem):
-            return refusal
-        plain = load_solver("keep-all").solve(problem, limits)
-        if plain.schedule is not None:
-            return plain
+        if answer := settled(problem):
+            return answer
         return online_answer(problem, _Run(problem, time.monotonic() + limits.time_s))
 
 

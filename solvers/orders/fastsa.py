@@ -21,12 +21,12 @@ import time
 from dataclasses import dataclass
 from typing import ClassVar
 
-from memplan.planner.limits import below_limit
+from memplan.planner.limits import settled
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.prune import prune
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
-from memplan.planner.solver import Solution, Status, load_solver
+from memplan.planner.solver import Solution, Status
 from memplan.solvers.orders._slots import EMPTY, Slots
 
 _FIRST_TEMPERATURE = 1e-3
@@ -53,11 +53,8 @@ class Fastsa:
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the cheapest sequence within the budget that was met."""
-        if refusal := below_limit(problem):
-            return refusal
-        plain = load_solver("keep-all").solve(problem, limits)
-        if plain.schedule is not None:
-            return plain
+        if answer := settled(problem):
+            return answer
         annealing = _Annealing(problem, Slots(problem.graph, self.slots_per_op), limits)
         moves = 1000 + self.moves_per_op * len(problem.graph.ops)
         best = annealing.run(moves, time.monotonic() + limits.time_s)

@@ -22,11 +22,11 @@ from itertools import pairwise
 from typing import ClassVar
 
 from memplan.graph_capture.graph import Graph, Phase
-from memplan.planner.limits import below_limit
+from memplan.planner.limits import settled
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
-from memplan.planner.solver import Solution, Status, load_solver
+from memplan.planner.solver import Solution, Status
 from memplan.solvers.orders._exact_order import Life, Part, best_order
 from memplan.solvers.orders._moved_order import lowest_order
 from memplan.solvers.orders._order import Rules, is_captured, places
@@ -50,11 +50,8 @@ class Olla:
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the step in an order that fits."""
-        if refusal := below_limit(problem):
-            return refusal
-        plain = load_solver("keep-all").solve(problem, limits)
-        if plain.schedule is not None:
-            return plain
+        if answer := settled(problem):
+            return answer
         graph = problem.graph
         if is_captured(graph):
             return _none(graph, "steps captured from a model keep their order")

@@ -24,9 +24,9 @@ import numpy
 from memplan.graph_capture.graph import Graph
 from memplan.planner.cheapest import cheapest_within
 from memplan.planner.checkpoints import forward_end, sequence_losing
-from memplan.planner.limits import below_limit
+from memplan.planner.limits import settled
 from memplan.planner.problem import Limits, Problem
-from memplan.planner.solver import Solution, load_solver
+from memplan.planner.solver import Solution
 from memplan.solvers.partitions._min_cut import (
     is_compute_intensive,
     lost_without,
@@ -53,11 +53,8 @@ class Knapsack:
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the cheapest plan of all shares that fits."""
-        if refusal := below_limit(problem):
-            return refusal
-        plain = load_solver("keep-all").solve(problem, limits)
-        if plain.schedule is not None:
-            return plain
+        if answer := settled(problem):
+            return answer
         deadline = time.monotonic() + limits.time_s
         return cheapest_within(problem, self._plans(problem.graph, deadline))
 

@@ -25,9 +25,9 @@ from typing import ClassVar, TypeAlias
 
 from memplan.errors import UsageError
 from memplan.planner.cheapest import cheapest_within
-from memplan.planner.limits import below_limit
+from memplan.planner.limits import settled
 from memplan.planner.problem import Limits, Problem
-from memplan.planner.solver import Solution, Status, load_solver
+from memplan.planner.solver import Solution, Status
 from memplan.solvers.programs._milp import Outcome, solve_milp
 from memplan.solvers.programs._stage_model import StageModel
 from memplan.solvers.programs._stages import Stages
@@ -68,11 +68,8 @@ class CheckmateLp:
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the cheapest rounding that fits."""
-        if refusal := below_limit(problem):
-            return refusal
-        plain = load_solver("keep-all").solve(problem, limits)
-        if plain.schedule is not None:
-            return plain
+        if answer := settled(problem):
+            return answer
         graph, deadline = problem.graph, time.monotonic() + limits.time_s
         stages = Stages(graph) if len(graph.ops) <= self.max_ops else None
         if stages is None or stages.decisions / _BUILT_PER_S > limits.time_s:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from memplan.planner.checkpoints import forward_end
-from memplan.planner.limits import below_limit
+from memplan.planner.limits import settled
 from memplan.planner.problem import Limits, Problem
 from memplan.planner.schedule import Schedule
 from memplan.planner.simulate import simulate
@@ -53,11 +53,8 @@ class Monet:
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the best schedule of the model, or its start where that is better."""
-        if refusal := below_limit(problem):
-            return refusal
-        plain = load_solver("keep-all").solve(problem, limits)
-        if plain.schedule is not None:
-            return plain
+        if answer := settled(problem):
+            return answer
         graph, began = problem.graph, time.monotonic()
         end = forward_end(graph)
         if len(graph.ops) > self.max_ops:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from memplan.graph_capture.graph import Graph
 from memplan.planner.checkpoints import forward_end, sequence_keeping
-from memplan.planner.limits import below_limit
+from memplan.planner.limits import settled
 from memplan.planner.moves import Move, Timing, movable_gaps, place
 from memplan.planner.problem import Problem
 from memplan.planner.schedule import Schedule, schedule_of
@@ -40,17 +40,13 @@ class Proposal:
 
 def without_swap(problem: Problem) -> Solution | None:
     """Return the answer where none has to be moved, or nothing can be."""
-    if refusal := below_limit(problem):
-        return refusal
-    graph = problem.graph
-    plain = schedule_of(graph, range(len(graph.ops)))
-    if simulate(graph, plain).peak_bytes <= problem.budget_bytes:
-        return Solution(status=Status.OPTIMAL, schedule=plain, proven_bound_ns=graph.time_ns)
+    if answer := settled(problem):
+        return answer
     if problem.tiers:
         return None
     return Solution(
         status=Status.UNKNOWN,
-        proven_bound_ns=graph.time_ns,
+        proven_bound_ns=problem.graph.time_ns,
         reason="there is no tier to move tensors to; name one with --swap",
     )
 

@@ -24,10 +24,10 @@ from typing import ClassVar
 from memplan.graph_capture.graph import Graph
 from memplan.planner.cheapest import cheapest_within
 from memplan.planner.checkpoints import forward_end
-from memplan.planner.limits import below_limit
+from memplan.planner.limits import settled
 from memplan.planner.moves import Timing
 from memplan.planner.problem import Limits, Problem
-from memplan.planner.solver import Solution, load_solver
+from memplan.planner.solver import Solution
 from memplan.solvers.partitions._min_cut import is_compute_intensive, lost_without
 from memplan.solvers.swaps._on_demand import evict_on_demand, least_recent
 from memplan.solvers.swaps._swap_rules import Proposal, kept_but, solve_by
@@ -49,11 +49,8 @@ class Superneurons:
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the cheapest of the three modes that fits, or one with moves where none does."""
-        if refusal := below_limit(problem):
-            return refusal
-        plain = load_solver("keep-all").solve(problem, limits)
-        if plain.schedule is not None:
-            return plain
+        if answer := settled(problem):
+            return answer
         recomputed = cheapest_within(problem, self._plans(problem.graph))
         if recomputed.schedule is not None or not problem.tiers:
             return recomputed
