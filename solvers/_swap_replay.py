@@ -7,48 +7,14 @@ the lanes really take is found by placing the transfers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
-from memplan.graph_capture.graph import Graph
 from memplan.planner.moves import Move
-from memplan.solvers._replay import Replay, Workload
-
-
-class SwapWorkload(Workload):
-    """A graph in which some tensors have a second way to be made.
-
-    Attributes:
-        reads: For each op beyond those of the graph, the tensor that it reads back.
-    """
-
-    def __init__(self, graph: Graph, price_ns: Mapping[int, int]) -> None:
-        super().__init__(graph)
-        self.reads: dict[int, int] = {}
-        for t, price in sorted(price_ns.items()):
-            op = len(self.time_ns)
-            self.reads[op] = t
-            self.producer[t] = op
-            self.time_ns.append(price)
-            self.recomputable.append(True)
-            self.inputs.append(())
-            self.outputs.append((t,))
-            self.running_bytes.append(self.sizes[t])
-            self.pinned_bytes.append(0)
-
-
-class SwapReplay(Replay):
-    """A replay that may read back what it let go."""
-
-    work: SwapWorkload
-
-    @property
-    def _walked_ops(self) -> int:
-        """The graph's own ops; reads run where they are needed."""
-        return len(self.work.graph.ops)
+from memplan.solvers._replay import Workload
 
 
 def split(
-    work: SwapWorkload, order: Sequence[int], tier: int = 0
+    work: Workload, order: Sequence[int], tier: int = 0
 ) -> tuple[tuple[int, ...], list[Move]]:
     """Return the ops of a replay's order, and the moves that its reads stand for."""
     graph = work.graph

