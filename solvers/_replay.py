@@ -161,7 +161,7 @@ class Replay:
                 before it; most runs that need more never end. None for any number.
         """
         work, state = self.workload.work, _state(self.workload, self.most_runs)
-        rule, walked = self._rule(circles), len(self.workload.graph.ops)
+        rule, walked = self.rule(circles), len(self.workload.graph.ops)
         outcome = PAUSED
         while outcome == PAUSED:
             if time.monotonic() > self.deadline:
@@ -170,7 +170,8 @@ class Replay:
             outcome = walk(work, rule, state, walked)
         return tuple(state.order[: state.counts[RAN]].tolist()) if outcome == ENDED else None
 
-    def _rule(self, circles: int | None) -> Rule:
+    def rule(self, circles: int | None) -> Rule:
+        """Return the limits and weights as the walk takes them."""
         weights, work = self.weights, self.workload.work
         divisor = numpy.maximum(1, work.tensors[SIZE]).astype(numpy.float64) ** weights.nbytes
         if weights.bias is not None:
@@ -193,7 +194,9 @@ def prepare() -> None:
 
     It takes some seconds, once: the code is kept on disk.
     """
-    Replay(Workload(Graph(ops=(), tensors=())), 0, Weights(), 0.0, 0, NEVER).run()
+    nothing = Workload(Graph(ops=(), tensors=()))
+    replay = Replay(nothing, 0, Weights(), 0.0, 0, NEVER)
+    walk(nothing.work, replay.rule(None), _state(nothing, 0), 0)
 
 
 def _state(workload: Workload, most_runs: int) -> State:
