@@ -91,6 +91,18 @@ def pass_absent_gradients(outputs: Sequence[Any], inputs: Sequence[Any]) -> None
         outputs: What the compiled forward pass returned.
         inputs: What it was given; the search for its autograd node ends at theirs.
     """
+    node = compiled_node(outputs, inputs)
+    if node is not None:
+        node.set_materialize_grads(False)
+
+
+def compiled_node(outputs: Sequence[Any], inputs: Sequence[Any]) -> Any:
+    """Return the autograd node that runs the planned backward pass of one call, if it has one.
+
+    Args:
+        outputs: What the compiled forward pass returned.
+        inputs: What it was given; the search ends at their nodes.
+    """
     seen = {id(t.grad_fn) for t in inputs if isinstance(t, torch.Tensor) and t.grad_fn}
     found: list[Any] = [t.grad_fn for t in outputs if isinstance(t, torch.Tensor)]
     while found:
@@ -99,10 +111,10 @@ def pass_absent_gradients(outputs: Sequence[Any], inputs: Sequence[Any]) -> None
             continue
         seen.add(id(node))
         if node.name() == _COMPILED_NODE:
-            node.set_materialize_grads(False)
-            return
+            return node
         # An output that is a view of another is made again, by plain view ops, outside the graph.
         found.extend(source for source, _ in node.next_functions)
+    return None
 
 
 def _only_summand(node: fx.Node, dead: set[fx.Node]) -> fx.Node | None:
