@@ -15,6 +15,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.testing._internal.two_tensor import TwoTensor
 
 import memplan
+from memplan import OptimizedModule
 from memplan.errors import CaptureError
 
 
@@ -27,8 +28,7 @@ def _fresh_dynamo() -> Iterator[None]:
 
 @pytest.fixture
 def _one_process(tmp_path: Path) -> Iterator[None]:
-    store = dist.FileStore(str(tmp_path / "meet"), 1)
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    dist.init_process_group("gloo", f"file://{tmp_path / 'meet'}", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
 
@@ -37,7 +37,7 @@ class _Labelled(torch.Tensor):
     """A subclass that holds its own values."""
 
 
-def _plan(model: nn.Module, x: torch.Tensor) -> Any:
+def _plan(model: nn.Module, x: torch.Tensor) -> OptimizedModule:
     return memplan.compile(
         model, x, loss=torch.sum, budget="100%", solver="keep-all", profile="analytic"
     )
@@ -80,7 +80,7 @@ def test_subclasses_that_hold_their_own_values() -> None:
     model.weight = nn.Parameter(torch.randn(4, 4).as_subclass(_Labelled))
     plain_loss = model(x).sum()
     plain = torch.autograd.grad(plain_loss, list(model.parameters()))
-    loss = _plan(model, x)(x)
+    loss: Any = _plan(model, x)(x)
     assert type(loss) is _Labelled
     loss.backward()
     assert torch.equal(loss, plain_loss)
