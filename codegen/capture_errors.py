@@ -92,6 +92,7 @@ _BATCH_NORM = re.compile(r"[/\\]nn[/\\]modules[/\\]batchnorm\.py$")
 _COUNTED = re.compile(r"data-dependent expression|[.`]item\b")
 
 _SPARSE = "SparseTensorImpl"
+_OVERWRITTEN = "modified by an inplace operation"
 
 
 def capture_error(failure: Exception) -> MemplanError | None:
@@ -109,6 +110,12 @@ def capture_error(failure: Exception) -> MemplanError | None:
         if _SPARSE in str(inner):
             return CaptureError(
                 "a gradient is sparse, as that of nn.Embedding(sparse=True); make it dense"
+            )
+        if _OVERWRITTEN in str(inner):
+            return CaptureError(
+                "a value that the gradient of some output needs is overwritten in place, which "
+                "plain PyTorch refuses too once that output is used; write into a copy of it, or "
+                "detach that output"
             )
         return CaptureError(
             f"the traced step cannot be turned into graphs: {_type_and_text(inner)}; "

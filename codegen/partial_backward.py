@@ -26,15 +26,20 @@ def boxed_backward(graph: fx.GraphModule) -> Callable[..., Any]:
     """Return what runs a backward graph, given any of its tangents as None."""
     whole = boxed_nop(graph, [])
     tangents = [i for i, n in enumerate(graph.graph.find_nodes(op="placeholder")) if is_tangent(n)]
-    partial: dict[tuple[int, ...], Callable[..., Any]] = {}
+    partial: dict[tuple[int, ...], tuple[Callable[..., Any], tuple[int, ...]]] = {}
 
     def run(args: list[Any]) -> Any:
         absent = tuple(i for i in tangents if args[i] is None)
         if not absent:
             return whole(args)
         if absent not in partial:
-            partial[absent] = boxed_nop(without_tangents(graph, absent), [])
-        return partial[absent](args)
+            cut = without_tangents(graph, absent)
+            partial[absent] = boxed_nop(cut, []), _unread(cut)
+        run_cut, unread = partial[absent]
+        for i in unread:
+            # Generated code lets go of what it reads; the whole pass would let go of this.
+            args[i] = None
+        return run_cut(args)
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
@@ -115,6 +120,12 @@ def compiled_node(outputs: Sequence[Any], inputs: Sequence[Any]) -> Any:
         # An output that is a view of another is made again, by plain view ops, outside the graph.
         found.extend(source for source, _ in node.next_functions)
     return None
+
+
+def _unread(graph: fx.GraphModule) -> tuple[int, ...]:
+    """Return the positions of the placeholders that no op reads."""
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    return tuple(i for i, node in enumerate(placeholders) if not node.users)
 
 
 def _only_summand(node: fx.Node, dead: set[fx.Node]) -> fx.Node | None:

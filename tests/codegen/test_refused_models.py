@@ -75,6 +75,25 @@ def test_parameters_and_inputs_made_of_other_tensors() -> None:
     assert _refused(model, x).startswith("'weight' is a TwoTensor")
 
 
+class _Overwriting(nn.Module):
+    """Returns the square of what it overwrites afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        made = self.layer(x) * 1.0
+        squared = made * made
+        return made.add_(1), squared
+
+
+def test_an_output_whose_gradient_needs_what_is_overwritten() -> None:
+    with pytest.raises(CaptureError, match=r"overwritten in place.*detach that output") as caught:
+        memplan.compile(_Overwriting(), torch.randn(8, 4), budget="100%", profile="analytic")
+    assert "\n" not in str(caught.value)
+
+
 def test_subclasses_that_hold_their_own_values() -> None:
     model, x = nn.Linear(4, 4), torch.randn(8, 4).as_subclass(_Labelled)
     model.weight = nn.Parameter(torch.randn(4, 4).as_subclass(_Labelled))
@@ -82,7 +101,7 @@ def test_subclasses_that_hold_their_own_values() -> None:
     plain = torch.autograd.grad(plain_loss, list(model.parameters()))
     loss: Any = _plan(model, x)(x)
     assert type(loss) is _Labelled
-    loss.backward()
+    torch.autograd.backward([loss])
     assert torch.equal(loss, plain_loss)
     for ours, expected in zip(model.parameters(), plain, strict=True):
         assert ours.grad is not None
