@@ -14,7 +14,11 @@ import torch
 from torch._C import DispatchKey
 
 _aten = torch.ops.aten
-_PAIRS = {_aten.index_add_.default: _aten.index_add.default}
+_PAIRS = {
+    _aten.index_add_.default: _aten.index_add.default,
+    _aten.masked_fill_.Scalar: _aten.masked_fill.Scalar,
+    _aten.masked_fill_.Tensor: _aten.masked_fill.Tensor,
+}
 
 
 def _traced(writing: Any, functional: Any) -> Callable[..., Any]:
