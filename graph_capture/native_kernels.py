@@ -22,7 +22,6 @@ from memplan.graph_capture.cuda_kernels import CUDA_ATTENTION, cuda_attention, c
 from memplan.graph_capture.plain_execution import plain_execution
 from memplan.graph_capture.product_gradients import PRODUCTS
 from memplan.graph_capture.shared_casts import CASTS, forget_regions
-from memplan.graph_capture.written_layouts import WRITES
 
 _aten = torch.ops.aten
 _DECOMPOSED = (
@@ -53,7 +52,7 @@ _OPERATORS = tuple(
     for overload in getattr(_aten, name).overloads()
 )
 _dropout = _aten.dropout.default
-_TRACED = PRODUCTS | CASTS | WRITES
+_TRACED = PRODUCTS | CASTS
 _KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
 
 _library = torch.library.Library("memplan", "FRAGMENT")

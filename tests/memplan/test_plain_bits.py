@@ -69,12 +69,6 @@ STEPS: dict[str, Callable[[nn.Linear, torch.Tensor], torch.Tensor]] = {
     "product with zeros": lambda layer, x: layer(x).relu()[:3].prod(0),
     "transposed product": lambda layer, x: layer(x).t().prod(1),
     "product in another dtype": lambda layer, x: layer(x).prod(1, dtype=torch.float64),
-    "rows added to transposed ones": lambda layer, x: (
-        layer(x.repeat(37, 1)).t() * 1.0
-    ).index_add_(0, torch.arange(4), x.t()[:4].repeat(1, 37)),
-    "larger of transposed ones": lambda layer, x: torch.maximum(
-        x.repeat(37, 1).t().contiguous().t(), layer(x.repeat(37, 1))
-    ),
     "addcdiv": lambda layer, x: torch.addcdiv(x, layer(x), x.cos() + 2, value=0.3),
     "casts in regions": _regions,
     "casts in a region": _grown,
