@@ -199,7 +199,8 @@ def _measure(
 
 
 def _changed(value: torch.Tensor, number: int) -> torch.Tensor:
-    made = value.detach().roll(number, 0) if number else value.detach().clone()
+    # Laid out as the given one: another layout is another step, with another least budget.
+    made = value.detach().clone().copy_(value.detach().roll(number, 0))
     return made.requires_grad_(value.requires_grad)
 
 

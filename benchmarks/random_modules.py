@@ -58,8 +58,10 @@ class RandomModule(nn.Module):
         self.embedding = nn.Embedding(8, self.width)
         self.register_buffer("mean", torch.zeros(self.width))
         self.register_buffer("count", torch.zeros((), dtype=torch.long))
-        self.table = torch.linspace(0, 1, self.width)
         self.program = _program(draw, self.num_inputs)
+        # A plan knows tensors that are neither parameters nor buffers only where they are read.
+        if any(line.name == "buffers" and line.choice >= 3 for line in self.program):
+            self.table = torch.linspace(0, 1, self.width)
         self.container = draw.choice(("tensor", "tuple", "dict"))
         last = self.num_inputs + len(self.program) - 1
         others = [draw.randrange(self.num_inputs, last + 1) for _ in range(draw.randrange(3))]

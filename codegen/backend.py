@@ -23,8 +23,10 @@ from memplan.codegen.emit import StepGraphs, emit
 from memplan.codegen.inductor import Partition, compile_by_inductor
 from memplan.codegen.known_plans import PlanFor, known_before
 from memplan.codegen.partial_backward import boxed_backward, pass_absent_gradients
+from memplan.codegen.second_derivatives import refuse_second_derivatives
 from memplan.codegen.swap.places import SwapPlaces
 from memplan.codegen.swap.store import stores_in_use
+from memplan.codegen.tensors_of_tensors import refuse_tensors_of_tensors
 from memplan.errors import CaptureError
 from memplan.graph_capture.annotate import with_unused_state
 from memplan.graph_capture.copies import COPIES
@@ -115,7 +117,12 @@ class Backend:
     def __call__(
         self, module: fx.GraphModule, example_inputs: list[torch.Tensor]
     ) -> Callable[..., Any]:
-        """Compile one graph of Dynamo's."""
+        """Compile one graph of Dynamo's.
+
+        Raises:
+            CaptureError: A parameter or input is a tensor that is made of others.
+        """
+        refuse_tensors_of_tensors(module)
         given = _given_inputs(module)
         unread_bytes = _unread_bytes(self.inputs, module)
 
@@ -162,6 +169,7 @@ class Backend:
                 raise NewlyTied
             outputs = compiled(*args)
             pass_absent_gradients(outputs, args)
+            refuse_second_derivatives(outputs, args)
             return outputs
 
         return run
@@ -176,7 +184,9 @@ class Backend:
         def run(*args: Any) -> Any:
             if self.plan_only:
                 raise PlannedOnly(step)
-            return compiled(*args)
+            outputs = compiled(*args)
+            refuse_second_derivatives(outputs, args)
+            return outputs
 
         return run
 

@@ -74,7 +74,25 @@ _SIGNS = (
 )
 """The same for reasons that are known by a part of what the tracer says."""
 
+_PLACES = (
+    (
+        re.compile(r"[/\\]_fully_shard[/\\]"),
+        "the model is sharded already, and what fully_shard hooks around it cannot be planned; "
+        "call memplan.compile first, then fully_shard on what it returns",
+    ),
+    (
+        re.compile(r"[/\\]fsdp[/\\]"),
+        "the model is sharded already by FullyShardedDataParallel, whose hooks cannot be planned; "
+        "call memplan.compile on the plain model, then fully_shard on what it returns",
+    ),
+)
+"""The same for reasons that are known by the file in which the tracer stops."""
+
+_BATCH_NORM = re.compile(r"[/\\]nn[/\\]modules[/\\]batchnorm\.py$")
+_COUNTED = re.compile(r"data-dependent expression|[.`]item\b")
+
 _SPARSE = "SparseTensorImpl"
+_OVERWRITTEN = "modified by an inplace operation"
 
 
 def capture_error(failure: Exception) -> MemplanError | None:
@@ -92,6 +110,12 @@ def capture_error(failure: Exception) -> MemplanError | None:
         if _SPARSE in str(inner):
             return CaptureError(
                 "a gradient is sparse, as that of nn.Embedding(sparse=True); make it dense"
+            )
+        if _OVERWRITTEN in str(inner):
+            return CaptureError(
+                "a value that the gradient of some output needs is overwritten in place, which "
+                "plain PyTorch refuses too once that output is used; write into a copy of it, or "
+                "detach that output"
             )
         return CaptureError(
             f"the traced step cannot be turned into graphs: {_type_and_text(inner)}; "
@@ -149,6 +173,15 @@ def _raised(failure: BaseException) -> str:
 def _reason(failure: BaseException) -> str:
     text = _own_text(failure)
     title = text.partition("\n")[0].strip()
+    frames = _frames(failure)
+    if frames and _BATCH_NORM.search(frames[-1].filename) and _COUNTED.search(text):
+        return (
+            "BatchNorm(momentum=None) weighs its statistics by a count that changes with each "
+            "step; give it a momentum"
+        )
+    for place, meaning in _PLACES:
+        if frames and place.search(frames[-1].filename):
+            return meaning
     if title in _MEANING:
         return _MEANING[title]
     for sign, meaning in _SIGNS:

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from memplan.codegen.artifacts import save_step
 from memplan.codegen.backend import Backend, NewlyTied, PlannedOnly, PlannedStep
 from memplan.codegen.capture_errors import capture_error
+from memplan.codegen.known_shapes import KnownShapes
 from memplan.codegen.pickling import require_picklable
 from memplan.codegen.step import step_function
 from memplan.codegen.tracer_log import tracer_silenced, tracer_unwarned
@@ -55,11 +56,22 @@ class OptimizedModule(nn.Module):
     step_loss: Callable[..., Any] | None
     _backend: Backend
     _run: Callable[..., Any]
+    _shapes: KnownShapes | None
 
     def __init__(
-        self, model: nn.Module, loss: Callable[..., Any] | None, backend: Backend
+        self,
+        model: nn.Module,
+        loss: Callable[..., Any] | None,
+        backend: Backend,
+        shapes: KnownShapes | None = None,
     ) -> None:
         """Make `model` run by the plans of `backend`.
+
+        Args:
+            model: The user's module.
+            loss: What a call returns of its output; None for the output itself.
+            backend: Plans its steps.
+            shapes: The input shapes that may come; None for any.
 
         Raises:
             UsageError: The loss cannot be called with the model's output.
@@ -70,6 +82,7 @@ class OptimizedModule(nn.Module):
         self.__dict__["original"] = model
         self.__dict__["step_loss"] = loss
         self.__dict__["_backend"] = backend
+        self.__dict__["_shapes"] = shapes
         self._compile_anew()
 
     def _compile_anew(self) -> None:
@@ -85,9 +98,12 @@ class OptimizedModule(nn.Module):
         Raises:
             CaptureError: The model cannot be traced as one graph for these inputs.
             InfeasibleBudget: No plan for these inputs fits the budget.
-            UsageError: Hooks are registered on all modules at once, which a plan would not run.
+            UsageError: Hooks are registered on all modules at once, which a plan would not run;
+                or the shapes of the inputs are new, and new shapes are refused.
         """
         _refuse_global_hooks()
+        if self._shapes is not None:
+            self._shapes.check((args, kwargs), learn=self._backend.plan_only)
         with tracer_settings(), tracer_silenced():
             self._backend.inputs = (*args, *kwargs.values())
             try:
@@ -109,6 +125,8 @@ class OptimizedModule(nn.Module):
 
     def plan_for(self, *args: Any, **kwargs: Any) -> PlannedStep:
         """Capture and plan the step for these inputs without running it.
+
+        Where new shapes are refused, those of these inputs may come from now on.
 
         Raises:
             CaptureError: The model cannot be traced, or nothing in it requires a gradient.
@@ -165,7 +183,10 @@ class OptimizedModule(nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModule:
         """Return a copy of the model that follows the same plans."""
         model = copy.deepcopy(self.original, memo)
-        return OptimizedModule(model, copy.deepcopy(self.step_loss, memo), self._backend.fresh())
+        loss = copy.deepcopy(self.step_loss, memo)
+        return OptimizedModule(
+            model, loss, self._backend.fresh(), copy.deepcopy(self._shapes, memo)
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the model, its loss and its plans; graphs are captured again on first use.
@@ -174,7 +195,7 @@ class OptimizedModule(nn.Module):
             UsageError: The loss or the function that makes the optimizer cannot be pickled.
         """
         require_picklable("loss", self.step_loss)
-        return OptimizedModule, (self.original, self.step_loss, self._backend)
+        return OptimizedModule, (self.original, self.step_loss, self._backend, self._shapes)
 
     def save(self, folder: str | Path) -> Path:
         """Write the latest plan and its code to a folder, for `memplan.load`.

@@ -26,15 +26,20 @@ def boxed_backward(graph: fx.GraphModule) -> Callable[..., Any]:
     """Return what runs a backward graph, given any of its tangents as None."""
     whole = boxed_nop(graph, [])
     tangents = [i for i, n in enumerate(graph.graph.find_nodes(op="placeholder")) if is_tangent(n)]
-    partial: dict[tuple[int, ...], Callable[..., Any]] = {}
+    partial: dict[tuple[int, ...], tuple[Callable[..., Any], tuple[int, ...]]] = {}
 
     def run(args: list[Any]) -> Any:
         absent = tuple(i for i in tangents if args[i] is None)
         if not absent:
             return whole(args)
         if absent not in partial:
-            partial[absent] = boxed_nop(without_tangents(graph, absent), [])
-        return partial[absent](args)
+            cut = without_tangents(graph, absent)
+            partial[absent] = boxed_nop(cut, []), _unread(cut)
+        run_cut, unread = partial[absent]
+        for i in unread:
+            # Generated code lets go of what it reads; the whole pass would let go of this.
+            args[i] = None
+        return run_cut(args)
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
@@ -91,6 +96,18 @@ def pass_absent_gradients(outputs: Sequence[Any], inputs: Sequence[Any]) -> None
         outputs: What the compiled forward pass returned.
         inputs: What it was given; the search for its autograd node ends at theirs.
     """
+    node = compiled_node(outputs, inputs)
+    if node is not None:
+        node.set_materialize_grads(False)
+
+
+def compiled_node(outputs: Sequence[Any], inputs: Sequence[Any]) -> Any:
+    """Return the autograd node that runs the planned backward pass of one call, if it has one.
+
+    Args:
+        outputs: What the compiled forward pass returned.
+        inputs: What it was given; the search ends at their nodes.
+    """
     seen = {id(t.grad_fn) for t in inputs if isinstance(t, torch.Tensor) and t.grad_fn}
     found: list[Any] = [t.grad_fn for t in outputs if isinstance(t, torch.Tensor)]
     while found:
@@ -99,10 +116,16 @@ def pass_absent_gradients(outputs: Sequence[Any], inputs: Sequence[Any]) -> None
             continue
         seen.add(id(node))
         if node.name() == _COMPILED_NODE:
-            node.set_materialize_grads(False)
-            return
+            return node
         # An output that is a view of another is made again, by plain view ops, outside the graph.
         found.extend(source for source, _ in node.next_functions)
+    return None
+
+
+def _unread(graph: fx.GraphModule) -> tuple[int, ...]:
+    """Return the positions of the placeholders that no op reads."""
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    return tuple(i for i, node in enumerate(placeholders) if not node.users)
 
 
 def _only_summand(node: fx.Node, dead: set[fx.Node]) -> fx.Node | None:

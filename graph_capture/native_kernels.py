@@ -20,6 +20,7 @@ from torch._C import DispatchKey
 from memplan.graph_capture.batch_norm_layouts import batch_norm_as_run
 from memplan.graph_capture.cuda_kernels import CUDA_ATTENTION, cuda_attention, cuda_dropout
 from memplan.graph_capture.plain_execution import plain_execution
+from memplan.graph_capture.product_gradients import PRODUCTS
 from memplan.graph_capture.shared_casts import CASTS, forget_regions
 
 _aten = torch.ops.aten
@@ -51,6 +52,7 @@ _OPERATORS = tuple(
     for overload in getattr(_aten, name).overloads()
 )
 _dropout = _aten.dropout.default
+_TRACED = PRODUCTS | CASTS
 _KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
 
 _library = torch.library.Library("memplan", "FRAGMENT")
@@ -105,14 +107,14 @@ def traced_as_run(torch_type: str = "cpu") -> Iterator[None]:
             on the CPU are traced through the kernels that torch takes there.
     """
     stands_in = torch_type == "cuda"
-    changed = (*_OPERATORS, *CASTS, _dropout, *((CUDA_ATTENTION,) if stands_in else ()))
+    changed = (*_OPERATORS, *_TRACED, _dropout, *((CUDA_ATTENTION,) if stands_in else ()))
     before = {op: dict(op.py_kernels) for op in changed}
     for op in changed:
         for key in _KEYS:
             op.py_kernels.pop(key, None)
     for key in _KEYS:
         _dropout.py_kernels[key] = cuda_dropout if stands_in else _traced_dropout
-        for op, traced in CASTS.items():
+        for op, traced in _TRACED.items():
             op.py_kernels[key] = traced
         if stands_in:
             CUDA_ATTENTION.py_kernels[key] = cuda_attention

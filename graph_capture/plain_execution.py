@@ -21,6 +21,8 @@ def plain_execution() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(tracing(None))
         stack.enter_context(_disable_current_modes())
+        # Kernels in Python that stand in for operators while they are traced.
+        stack.enter_context(torch._C._DisablePythonDispatcher())
         stack.enter_context(torch._C._DisableAutocast())
         # Default-device contexts and other function modes rewrite plain calls, too.
         stack.enter_context(torch._C.DisableTorchFunction())

@@ -13,6 +13,7 @@ from torch import nn
 from memplan.codegen.artifacts import PLAN_FILE
 from memplan.codegen.backend import Backend, PlannedOnly
 from memplan.codegen.known_plans import TheOnePlan
+from memplan.codegen.known_shapes import KnownShapes
 from memplan.codegen.optimized_module import NO_BACKWARD, OptimizedModule, run_until_planned
 from memplan.codegen.swap.settings import SwapSettings
 from memplan.errors import CaptureError, PlanMismatch, UsageError
@@ -58,6 +59,7 @@ def compile(
     host_memory: str | int | None = None,
     link: str | int | None = None,
     backend: str = "eager",
+    new_shapes: str = "plan",
 ) -> OptimizedModule:
     """Return `model` as a module whose training step stays within a memory budget.
 
@@ -92,6 +94,8 @@ def compile(
             `"inductor"`, in kernels that torch's compiler makes. Then gradients are those of the
             unplanned step under Inductor, the plan is made for what it will fuse, and the step is
             run here to measure its peak; one that is over the budget is planned once more.
+        new_shapes: `"plan"` to plan inputs of other shapes when they come, or `"refuse"` to raise
+            `UsageError` for them. Without gradients nothing is planned, and any shape may come.
 
     Raises:
         CaptureError: The model cannot be captured as one graph.
@@ -99,6 +103,9 @@ def compile(
         InfeasibleBudget: No schedule fits; the error names the smallest budget known to.
         MemplanError: Anything else that cannot be done, in one line.
     """
+    if new_shapes not in ("plan", "refuse"):
+        raise UsageError(f"new_shapes cannot be {new_shapes!r}; choose plan or refuse")
+    shapes = KnownShapes() if new_shapes == "refuse" else None
     swapping = SwapSettings.read(swap, swap_dir, host_memory, link)
     planner = StepPlanner(
         pricer=pricer_for(model, optimizer, device, profile, progress),
@@ -110,13 +117,13 @@ def compile(
     if backend == "inductor":
         if swap != "none":
             raise UsageError("Inductor moves nothing yet; leave swap or backend='inductor' out")
-        make = partial(OptimizedModule, model, loss)
+        make = partial(OptimizedModule, model, loss, shapes=shapes)
         return fitted_step(make, planner, _as_args(args), kwargs or {})
     if backend != "eager":
         raise UsageError(f"no backend is called {backend!r}; choose eager or inductor")
     target = planner.pricer.device.torch_type
     places = swapping.places(device_of(model))
-    module = OptimizedModule(model, loss, Backend(planner, places, target))
+    module = OptimizedModule(model, loss, Backend(planner, places, target), shapes)
     module.plan_for(*_as_args(args), **(kwargs or {}))
     return module
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn import functional
 
-from memplan.codegen.partial_backward import without_tangents
+from memplan.codegen.partial_backward import boxed_backward, without_tangents
 from memplan.graph_capture.phases import is_tangent
 from tests.steps import assert_like_plain, planned
 
@@ -128,3 +129,25 @@ def test_ops_for_nothing_are_cut_out_of_the_graph() -> None:
     results = none_left.graph.output_node().args[0]
     assert isinstance(results, (tuple, list))
     assert set(results) == {None}
+
+
+def test_what_only_a_cut_op_reads_is_let_go_of_at_once() -> None:
+    graph = fx.Graph()
+    saved, other = graph.placeholder("saved"), graph.placeholder("other")
+    first, second = graph.placeholder("tangents_1"), graph.placeholder("tangents_2")
+    cut = graph.call_function(torch.ops.aten.mul.Tensor, (second, saved))
+    alive: list[bool] = []
+    kept = torch.ones(2)
+    held = weakref.ref(kept)
+
+    def watched(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        alive.append(held() is not None)
+        return x * y
+
+    made = graph.call_function(watched, (first, other))
+    graph.output((made, cut))
+    args = [kept, torch.ones(2), torch.ones(2), None]
+    del kept
+    run = boxed_backward(fx.GraphModule(nn.Module(), graph))
+    assert run(args)[1] is None
+    assert alive == [False]

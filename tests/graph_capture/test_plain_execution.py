@@ -1,4 +1,6 @@
 import torch
+from torch._C import DispatchKey
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from memplan.graph_capture.plain_execution import plain_execution
@@ -27,3 +29,19 @@ def test_random_draws_leave_the_generator_as_it_was() -> None:
     drawn = torch.rand(2)
     torch.manual_seed(3)
     assert torch.equal(drawn, torch.rand(2))
+
+
+def test_what_stands_in_for_operators_is_not_called() -> None:
+    operator = torch.ops.aten.sin.default
+    key = DispatchKey.CPU
+    operator.py_kernels[key] = lambda x: x + 1
+    operator._dispatch_cache.clear()
+    try:
+        with enable_python_dispatcher():
+            traced = torch.sin(torch.zeros(1))
+            with plain_execution():
+                real = torch.sin(torch.zeros(1))
+    finally:
+        del operator.py_kernels[key]
+        operator._dispatch_cache.clear()
+    assert (traced.item(), real.item()) == (1, 0)

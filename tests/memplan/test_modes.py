@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import pickle
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -15,7 +17,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+import memplan
 from memplan import InfeasibleBudget, OptimizedModule
+from memplan.codegen.partial_backward import compiled_node
 from memplan.errors import UsageError
 from tests.steps import differences, planned, train
 
@@ -196,9 +200,46 @@ def test_a_second_derivative_is_refused_in_one_line() -> None:
     x = torch.randn(16, 8, requires_grad=True)
     _, _, optimized = pair(x)
     (gradient,) = torch.autograd.grad(optimized(x).sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="does not currently support double backward") as caught:
+    assert gradient.shape == x.shape
+    with pytest.raises(UsageError, match=r"create_graph=True.*call the `original`") as caught:
         gradient.square().sum().backward()
     assert "\n" not in str(caught.value)
+    (plain,) = torch.autograd.grad(optimized.original(x).sum(), x, create_graph=True)
+    plain.square().sum().backward()
+
+
+def test_what_a_forward_pass_saves_goes_with_its_outputs() -> None:
+    x = torch.randn(16, 8)
+    _, _, optimized = pair(x)
+    gc.collect()
+    gc.disable()
+    try:
+        node = compiled_node([optimized(x)], [x])
+        seen = weakref.ref(node)
+        del node
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
+def test_new_shapes_can_be_refused() -> None:
+    model = nn.Sequential(nn.Linear(8, 4), nn.Tanh())
+    with pytest.raises(UsageError, match="choose plan or refuse"):
+        memplan.compile(model, torch.randn(16, 8), budget="100%", new_shapes="never")
+    optimized = memplan.compile(
+        model, torch.randn(16, 8), budget="100%", profile="analytic", new_shapes="refuse"
+    )
+    optimized(torch.randn(16, 8)).sum().backward()
+    for module in (optimized, copy.deepcopy(optimized), pickle.loads(pickle.dumps(optimized))):
+        with pytest.raises(UsageError, match=r"shapes \[4, 8\] were .* pad them to \[16, 8\]"):
+            module(torch.randn(4, 8))
+    assert len(optimized.steps) == 1
+    with torch.no_grad():
+        assert optimized(torch.randn(4, 8)).shape == (4, 4)
+    optimized.plan_for(torch.randn(4, 8))
+    optimized(torch.randn(4, 8)).sum().backward()
+    optimized.eval()
+    optimized(torch.randn(16, 8)).sum().backward()
 
 
 def test_gradients_of_chosen_tensors_only() -> None:

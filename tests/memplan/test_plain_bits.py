@@ -64,6 +64,11 @@ def _grown(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
 
 
 STEPS: dict[str, Callable[[nn.Linear, torch.Tensor], torch.Tensor]] = {
+    "product": lambda layer, x: layer(x).prod(),
+    "product along": lambda layer, x: layer(x)[:, :4].prod(1, keepdim=True),
+    "product with zeros": lambda layer, x: layer(x).relu()[:3].prod(0),
+    "transposed product": lambda layer, x: layer(x).t().prod(1),
+    "product in another dtype": lambda layer, x: layer(x).prod(1, dtype=torch.float64),
     "addcdiv": lambda layer, x: torch.addcdiv(x, layer(x), x.cos() + 2, value=0.3),
     "casts in regions": _regions,
     "casts in a region": _grown,
