@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy
 import numpy.typing
@@ -189,6 +190,7 @@ class Replay:
         )
 
 
+@cache
 def prepare() -> None:
     """Compile the walk where this installation never did, so that no time limit pays for it.
 
@@ -234,9 +236,7 @@ def _nearness(ops: int, weights: Weights) -> Floats:
     return factors
 
 
-def recomputed_tensors(
-    workload: Workload, sequence: Sequence[int]
-) -> numpy.typing.NDArray[numpy.bool_]:
+def recomputed_tensors(workload: Workload, sequence: Sequence[int]) -> Flags:
     """Return (tensors,) whether it is a movable output of an op that `sequence` runs again."""
     runs = numpy.bincount(sequence, minlength=workload.work.ops.shape[1])
     producer = workload.work.tensors[PRODUCER]

@@ -107,7 +107,7 @@ class _Search:
     """The best schedule so far, the price of a byte and of each tensor, and what to try next."""
 
     def __init__(self, problem: Problem, limits: Limits) -> None:
-        self.problem = problem
+        self.problem, self.workload = problem, Workload(problem.graph)
         self.rng = random.Random(limits.seed)
         self.deadline = time.monotonic() + limits.time_s
         self.best: Schedule | None = None
@@ -182,7 +182,7 @@ class _Search:
             return
         graph, rng = self.problem.graph, self.rng
         sequence = sequence_of(self.best)
-        made = set(numpy.flatnonzero(recomputed_tensors(Workload(graph), sequence)).tolist())
+        made = set(numpy.flatnonzero(recomputed_tensors(self.workload, sequence)).tolist())
         moved = set(self.best_moved)
         for _ in range(rng.choice((1, 1, 2, 3, 5))):
             t = rng.choice(self.saved)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+import torch
 
 Golden: TypeAlias = Callable[[str], None]
 
@@ -27,6 +28,14 @@ def _no_devices_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def _no_plans_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Solve what a test asks for, however often other tests asked for it."""
     monkeypatch.setenv("MEMPLAN_PLAN_CACHE", "off")
+
+
+@pytest.fixture
+def fresh_dynamo() -> Iterator[None]:
+    """Trace as if nothing had been traced before, and leave nothing that was."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
 
 
 @pytest.fixture

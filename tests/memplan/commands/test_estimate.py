@@ -1,5 +1,4 @@
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,7 @@ from memplan.cli import main
 from memplan.graph_capture.device_files import parse_devices
 from tests.memplan.commands.model_files import PARAMETER_BYTES, TEXT, write_model_file
 
-
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def estimated(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:

@@ -1,5 +1,4 @@
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,7 @@ from memplan.graph_capture.device_files import parse_devices
 from tests.memplan.commands.model_files import TEXT, write_model_file
 from tests.planner.test_max_batch import chain
 
-
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def test_a_plan_for_another_device_is_the_same_with_and_without_weights(

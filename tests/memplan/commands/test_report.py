@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-import torch
 
 from memplan.cli import main
 from memplan.codegen.report import report
@@ -65,11 +63,7 @@ class Page(HTMLParser):
             self.cells[-1] += data
 
 
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def moved_plan() -> Plan:

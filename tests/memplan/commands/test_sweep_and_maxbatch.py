@@ -1,5 +1,4 @@
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,12 +8,7 @@ from memplan.cli import main
 from tests.memplan.commands.model_files import TEXT, write_model_file
 from tests.planner.test_max_batch import chain
 
-
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def test_sweep_prints_one_row_a_budget_and_draws(
