@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from memplan.codegen.partial_backward import compiled_node
-from memplan.errors import UsageError
+from memplan.errors import NoSecondBackward
 
 
 def refuse_second_derivatives(outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
@@ -46,7 +46,7 @@ def _guard(gradients: Sequence[Any], _given: object) -> None:
 
 
 def _refuse(_gradients: object) -> None:
-    raise UsageError(
+    raise NoSecondBackward(
         "a gradient that was taken with create_graph=True is differentiated, and a planned step "
         "has no second backward pass; call the `original` of the planned module in that step"
     )

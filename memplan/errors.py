@@ -31,6 +31,10 @@ class UnknownDevice(UsageError):
     """A device name that is not in the device table."""
 
 
+class NoSecondBackward(UsageError, RuntimeError):
+    """A gradient of a planned step is differentiated; a `RuntimeError` too, as autograd's own."""
+
+
 class InvalidGraph(MemplanError):
     """A graph that breaks a rule of the IR, such as a tensor read before it is made."""
 

@@ -20,7 +20,7 @@ from torch.nn import functional
 import memplan
 from memplan import InfeasibleBudget, OptimizedModule
 from memplan.codegen.partial_backward import compiled_node
-from memplan.errors import UsageError
+from memplan.errors import NoSecondBackward, UsageError
 from tests.steps import differences, planned, train
 
 
@@ -201,7 +201,9 @@ def test_a_second_derivative_is_refused_in_one_line() -> None:
     _, _, optimized = pair(x)
     (gradient,) = torch.autograd.grad(optimized(x).sum(), x, create_graph=True)
     assert gradient.shape == x.shape
-    with pytest.raises(UsageError, match=r"create_graph=True.*call the `original`") as caught:
+    with pytest.raises(
+        NoSecondBackward, match=r"create_graph=True.*call the `original`"
+    ) as caught:
         gradient.square().sum().backward()
     assert "\n" not in str(caught.value)
     (plain,) = torch.autograd.grad(optimized.original(x).sum(), x, create_graph=True)
