@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memplan.graph_capture.graph import Graph
-from memplan.planner.prune import prune
+from memplan.planner.prune import Pruner
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 
@@ -21,12 +21,13 @@ def polish(graph: Graph, sequence: Sequence[int], budget_bytes: int) -> tuple[in
         sequence: Ops to run, repeats included; valid, and within the budget.
         budget_bytes: The peak that must not be passed.
     """
-    best = prune(graph, sequence, budget_bytes)
+    pruner = Pruner(graph)
+    best = pruner.prune(sequence, budget_bytes)
     while True:
         later = delay(graph, best)
         if simulate(graph, schedule_of(graph, later)).peak_bytes > budget_bytes:
             return best
-        shorter = prune(graph, later, budget_bytes)
+        shorter = pruner.prune(later, budget_bytes)
         if len(shorter) == len(best):
             return best
         best = shorter

@@ -16,7 +16,7 @@ The walk itself is compiled: `_replay_kernel`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -24,6 +24,8 @@ import numpy
 import numpy.typing
 
 from memplan.graph_capture.graph import Graph
+from memplan.planner import prune
+from memplan.planner.compiled import Flags, Floats, integers
 from memplan.solvers._replay_kernel import ENDED, PAUSED, walk
 from memplan.solvers._replay_state import (
     COUNTS,
@@ -39,9 +41,6 @@ from memplan.solvers._replay_state import (
     SIZE,
     TENSOR_ROWS,
     USED,
-    Flags,
-    Floats,
-    Integers,
     Rule,
     State,
     Work,
@@ -118,14 +117,14 @@ class Workload:
             running_bytes.append(sizes[t])
             pinned_bytes.append(0)
         # Where nobody reads it, the next use is behind the last op.
-        self.first_use = _integers(r[0] if r else len(ops) for r in graph.consumers)
+        self.first_use = integers(r[0] if r else len(ops) for r in graph.consumers)
         self.movable = numpy.array(movable, dtype=numpy.bool_)
         rows = (*inputs, *outputs, *graph.consumers)
         self.work = Work(
             tensors=numpy.array((sizes, producer), dtype=numpy.int64),
             ops=numpy.array((time_ns, recomputable, running_bytes, pinned_bytes), numpy.int64),
             starts=numpy.cumsum([0, *map(len, rows)], dtype=numpy.int64),
-            items=_integers(item for row in rows for item in row),
+            items=integers(item for row in rows for item in row),
         )
 
 
@@ -192,10 +191,11 @@ class Replay:
 
 @cache
 def prepare() -> None:
-    """Compile the walk where this installation never did, so that no time limit pays for it.
+    """Compile all loops where this installation never did, so that no time limit pays for it.
 
     It takes some seconds, once: the code is kept on disk.
     """
+    prune.prepare()
     nothing = Workload(Graph(ops=(), tensors=()))
     replay = Replay(nothing, 0, Weights(), 0.0, 0, NEVER)
     walk(nothing.work, replay.rule(None), _state(nothing, 0), 0)
@@ -218,10 +218,6 @@ def _state(workload: Workload, most_runs: int) -> State:
     state.tensors[DUE] = 2 * ops
     state.tensors[NEXT_USE] = workload.first_use
     return state
-
-
-def _integers(values: Iterable[int]) -> Integers:
-    return numpy.array(list(values), dtype=numpy.int64)
 
 
 def _nearness(ops: int, weights: Weights) -> Floats:

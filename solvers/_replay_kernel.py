@@ -6,6 +6,7 @@ on.
 
 from __future__ import annotations
 
+from memplan.planner.compiled import compiled
 from memplan.solvers._replay_search import again_ns, loss_of, new_mark, search_made_from
 from memplan.solvers._replay_state import (
     CURSOR,
@@ -41,7 +42,6 @@ from memplan.solvers._replay_state import (
     Rule,
     State,
     Work,
-    compiled,
 )
 
 STUCK, ENDED, PAUSED = 0, 1, 2

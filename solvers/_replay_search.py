@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memplan.planner.compiled import compiled
 from memplan.solvers._replay_state import (
     FOUND,
     FUEL,
@@ -17,7 +18,6 @@ from memplan.solvers._replay_state import (
     TIME_NS,
     State,
     Work,
-    compiled,
 )
 
 _LAST_RESORT = 1e290

@@ -8,16 +8,9 @@ time that numba takes to compile grows with the number of arrays that functions 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
-import numba
-import numpy
-import numpy.typing
-
-Integers = numpy.typing.NDArray[numpy.int64]
-Floats = numpy.typing.NDArray[numpy.float64]
-Flags = numpy.typing.NDArray[numpy.bool_]
+from memplan.planner.compiled import Floats, Integers
 
 SIZE, PRODUCER = range(2)
 """Rows of `Work.tensors`: bytes; the op that makes it again, -1 for what is given."""
@@ -114,11 +107,3 @@ class State(NamedTuple):
     ops: Integers
     order: Integers
     stack: Integers
-
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-def compiled(function: _F) -> _F:
-    """Compile `function` when it is first called, and keep the code on disk."""
-    return cast(_F, numba.njit(cache=True)(function))

@@ -22,9 +22,10 @@ from typing import ClassVar
 import numpy
 
 from memplan.graph_capture.graph import Graph
+from memplan.planner.compiled import Floats
 from memplan.planner.limits import settled
 from memplan.planner.problem import Limits, Problem, Standing
-from memplan.planner.prune import prune
+from memplan.planner.prune import Pruner
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status
@@ -38,7 +39,6 @@ from memplan.solvers._replay import (
     prepare,
     recomputed_tensors,
 )
-from memplan.solvers._replay_state import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Greedy:
         if not found.sequence:
             return _nothing(graph, found.replays, {"replays": found.replays})
         peak_bytes = simulate(graph, schedule_of(graph, found.sequence)).peak_bytes
-        sequence = prune(graph, found.sequence, peak_bytes)
+        sequence = Pruner(graph).prune(found.sequence, peak_bytes)
         return _found(graph, sequence, {"replays": found.replays})
 
 
@@ -136,6 +136,7 @@ class _Portfolio:
         self.problem, self.rng, self.deadline = problem, rng, deadline
         self.leans = [numpy.array(lean) for lean in leans]
         self.work = Workload(problem.graph)
+        self.pruner = Pruner(problem.graph)
         self.best: tuple[int, ...] = ()
         self.best_extra_ns: int | None = None
         self.best_raw_ns = 0
@@ -165,7 +166,7 @@ class _Portfolio:
         self.pruned.add(sequence)
         graph = self.problem.graph
         raw_ns = sum(graph.ops[op].time_ns for op in sequence) - graph.time_ns
-        sequence = prune(graph, sequence, self.problem.budget_bytes)
+        sequence = self.pruner.prune(sequence, self.problem.budget_bytes)
         extra_ns = sum(graph.ops[op].time_ns for op in sequence) - graph.time_ns
         if self.best_extra_ns is not None and extra_ns >= self.best_extra_ns:
             return False

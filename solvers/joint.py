@@ -22,7 +22,7 @@ import numpy
 from memplan.graph_capture.graph import Op
 from memplan.planner.moves import Move, Timing, movable_gaps, moves_in, place
 from memplan.planner.problem import Limits, Problem
-from memplan.planner.prune import Lives
+from memplan.planner.prune import Lives, Pruner
 from memplan.planner.schedule import Prefetch, Schedule, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, load_solver
@@ -108,6 +108,7 @@ class _Search:
 
     def __init__(self, problem: Problem, limits: Limits) -> None:
         self.problem, self.workload = problem, Workload(problem.graph)
+        self.pruner = Pruner(problem.graph)
         self.rng = random.Random(limits.seed)
         self.deadline = time.monotonic() + limits.time_s
         self.best: Schedule | None = None
@@ -271,16 +272,11 @@ class _Search:
     ) -> tuple[Sequence[int], Collection[Move]]:
         """Take out recomputations that the budget does not need."""
         graph = self.problem.graph
-        lives = Lives(graph, sequence)
-        ends = {m.out for m in moves} | {m.back for m in moves}
+        lives = Lives(self.pruner, sequence)
         for move in moves:
             lives.live[move.out + 1 : move.back] -= graph.tensors[move.tensor].nbytes
-        runs = [j for j in lives.repeats() if j not in ends]
-        while True:
-            left = [j for j in runs if not lives.remove(j, budget_bytes)]
-            if len(left) == len(runs):
-                return without_steps(sequence, moves, lives.there)
-            runs = left
+        lives.prune(budget_bytes, keep={m.out for m in moves} | {m.back for m in moves})
+        return without_steps(sequence, moves, lives.there.tolist())
 
 
 def _again_ns(ops: Sequence[Op], source: int | None) -> float:

@@ -23,6 +23,7 @@ from memplan.planner.checkpoints import forward_end
 from memplan.planner.limits import below_limit
 from memplan.planner.polish import polish
 from memplan.planner.problem import Limits, Problem
+from memplan.planner.prune import prepare
 from memplan.planner.schedule import Schedule, keeps_order, schedule_of, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status, load_solver
@@ -62,6 +63,7 @@ class Windowed:
         """Return the best schedule of the model, polished, or the start where that is better."""
         if refusal := below_limit(problem):
             return refusal
+        prepare()
         deadline = time.monotonic() + limits.time_s
         search = _Search(problem, self, limits, deadline)
         search.offer(self._first(problem, limits))
