@@ -166,11 +166,6 @@ class _Run:
         return near or self.refusal is not None or time.monotonic() >= self.deadline
 
     @property
-    def near_ns(self) -> int:
-        """A schedule as fast as this leaves little to gain."""
-        return int(self.bound_ns * (1 + _NEAR))
-
-    @property
     def left(self) -> float:
         """The share of the time limit that is left."""
         return (self.deadline - time.monotonic()) / self.limits.time_s
@@ -180,8 +175,6 @@ class _Run:
         return self.bound_ns * (1 + _FAR) < self.best_ns < float("inf")
 
     def _within(self, share: float) -> Limits:
-        if self.best_ns <= self.near_ns:
-            share = min(share, _LITTLE)
         left_s = max(0.0, self.deadline - time.monotonic())
         time_s = min(left_s, share * self.limits.time_s)
         return replace(self.limits, time_s=time_s, seed=self.seed, watch=None)
@@ -264,8 +257,7 @@ class _Run:
         self, label: str, share: float, leans: Sequence[tuple[float, ...]], **options: object
     ) -> None:
         """Run greedy replays, half of them led by `leans`."""
-        goals = {"goal_ns": self.goal_ns, "near_ns": self.near_ns}
-        self.stage("greedy", share, label, leans=tuple(leans), **goals, **options)
+        self.stage("greedy", share, label, leans=tuple(leans), goal_ns=self.goal_ns, **options)
 
     def stage(self, name: str, share: float, label: str = "", **options: object) -> None:
         """Ask the solver called `name`, for at most `share` of the time limit.
@@ -393,14 +385,8 @@ _PEERS_OPS = 3000
 _PEER_SHARE = 0.03
 """Share of the time limit that each may take."""
 
-_NEAR = 1e-3
-"""Within this share of the bound there is little to gain."""
-
 _FAR = 0.01
 """Beyond this share of the bound a proof hardly ends the search."""
-
-_LITTLE = 0.1
-"""Share of the time limit for a stage that starts near the bound."""
 
 _MORE_SEEDS = 100
 """Added to the seed where a stage runs again, so that nothing is tried twice."""

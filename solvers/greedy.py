@@ -53,9 +53,6 @@ class Greedy:
         leans: Each has one factor for each tensor's score: what has a small one is let go first.
             Half of the replays use them in turn, sharpened or blunted.
         goal_ns: Stop at a schedule that takes no longer.
-        near_ns: At a schedule that takes no longer, stop after `patience` replays without a
-            better one.
-        patience: See `near_ns`.
     """
 
     name: ClassVar[str] = "greedy"
@@ -67,8 +64,6 @@ class Greedy:
     lowest: bool = False
     leans: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
     goal_ns: int = 0
-    near_ns: int = 0
-    patience: int = 24
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the cheapest schedule of all replays."""
@@ -90,9 +85,6 @@ class Greedy:
                     limits.watch(portfolio.standing())
                 done += 1
                 if portfolio.best and (self.first_found or portfolio.best_ns <= goal_ns):
-                    break
-                stale = portfolio.since_best >= self.patience
-                if stale and portfolio.best_ns <= self.near_ns:
                     break
         except KeyboardInterrupt:
             if not portfolio.best:
@@ -144,14 +136,11 @@ class _Portfolio:
         self.best_weights = Weights()
         self.best_again = numpy.zeros(len(problem.graph.tensors), dtype=numpy.bool_)
         """(tensors,) what its schedule makes again."""
-        self.since_best = 0
-        """Replays since the best was found."""
         self.pruned: set[tuple[int, ...]] = set()
         self.began, self.first_s = time.monotonic(), 0.0
 
     def replay(self, k: int) -> bool:
         """Try once more; `k` counts the tries. Return whether it is the best so far."""
-        self.since_best += 1
         weights = self._leaning(k // 2) if self.leans and k % 2 == 0 else self._any(k)
         # What is far above the best, even before it was pruned, hardly comes first.
         most = float("inf") if self.best_extra_ns is None else 1.25 * self.best_raw_ns
@@ -173,7 +162,7 @@ class _Portfolio:
         if self.best_extra_ns is None:
             self.first_s = time.monotonic() - self.began
         self.best, self.best_extra_ns, self.best_weights = sequence, extra_ns, weights
-        self.best_raw_ns, self.since_best = raw_ns, 0
+        self.best_raw_ns = raw_ns
         self.best_again = recomputed_tensors(self.work, sequence)
         return True
 
