@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memplan.graph_capture.graph import Graph
-from memplan.planner.prune import Pruner
+from memplan.planner.prune import pruned
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
+from memplan.planner.step_events import uses_of
 
 
 def polish(graph: Graph, sequence: Sequence[int], budget_bytes: int) -> tuple[int, ...]:
@@ -21,13 +22,13 @@ def polish(graph: Graph, sequence: Sequence[int], budget_bytes: int) -> tuple[in
         sequence: Ops to run, repeats included; valid, and within the budget.
         budget_bytes: The peak that must not be passed.
     """
-    pruner = Pruner(graph)
-    best = pruner.prune(sequence, budget_bytes)
+    uses = uses_of(graph)
+    best = pruned(uses, sequence, budget_bytes)
     while True:
         later = delay(graph, best)
         if simulate(graph, schedule_of(graph, later)).peak_bytes > budget_bytes:
             return best
-        shorter = pruner.prune(later, budget_bytes)
+        shorter = pruned(uses, later, budget_bytes)
         if len(shorter) == len(best):
             return best
         best = shorter

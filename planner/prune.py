@@ -7,9 +7,9 @@ from functools import cache
 
 import numpy
 
-from memplan.graph_capture.graph import Graph, Op
-from memplan.planner._prune_kernel import bytes_in_use, linked, remove_steps
-from memplan.planner.compiled import Flags, Integers, integers
+from memplan.graph_capture.graph import Graph
+from memplan.planner.compiled import Flags, Integers
+from memplan.planner.step_events import Uses, bytes_in_use, linked, remove_steps, uses_of
 
 
 @cache
@@ -30,43 +30,14 @@ def prune(graph: Graph, sequence: Sequence[int], budget_bytes: int) -> tuple[int
         sequence: Ops to run, repeats included; valid, and within the budget.
         budget_bytes: The peak that must not be passed.
     """
-    return Pruner(graph).prune(sequence, budget_bytes)
+    return pruned(uses_of(graph), sequence, budget_bytes)
 
 
-class Pruner:
-    """What pruning asks of a graph; built once for many sequences.
-
-    Attributes:
-        sizes: (tensors,) bytes.
-        time_ns: (ops,)
-        own_bytes: (2, ops) what only the op itself takes while it runs: its workspace, and in
-            the second row the pinned outputs that a second run makes beside the first ones.
-        starts: (2 ops + 1,) where the freeable inputs, then the freeable outputs of each op
-            begin in `items`.
-    """
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        tensors, ops = graph.tensors, graph.ops
-        rows = [[t for t in row if not tensors[t].pinned] for op in ops for row in _uses(op)]
-        pinned = [[t for t in op.outputs if tensors[t].pinned] for op in ops]
-        self.sizes = integers(t.nbytes for t in tensors)
-        self.time_ns = integers(op.time_ns for op in ops)
-        self.own_bytes = numpy.array(
-            (
-                [op.workspace_bytes for op in ops],
-                [sum(tensors[t].nbytes for t in outputs) for outputs in pinned],
-            ),
-            dtype=numpy.int64,
-        )
-        self.starts = numpy.cumsum([0, *map(len, rows)], dtype=numpy.int64)
-        self.items = integers(t for row in rows for t in row)
-
-    def prune(self, sequence: Sequence[int], budget_bytes: int) -> tuple[int, ...]:
-        """Do what the function `prune` does."""
-        lives = Lives(self, sequence)
-        lives.prune(budget_bytes)
-        return tuple(lives.order[lives.there].tolist())
+def pruned(uses: Uses, sequence: Sequence[int], budget_bytes: int) -> tuple[int, ...]:
+    """Do what `prune` does, by arrays that were made before."""
+    lives = Lives(uses, sequence)
+    lives.prune(budget_bytes)
+    return tuple(lives.order[lives.there].tolist())
 
 
 class Lives:
@@ -81,16 +52,12 @@ class Lives:
         there: (steps,) whether it was not taken out.
     """
 
-    def __init__(self, pruner: Pruner, sequence: Sequence[int]) -> None:
-        self.pruner = pruner
+    def __init__(self, uses: Uses, sequence: Sequence[int]) -> None:
+        self.uses = uses
         self.order: Integers = numpy.array(sequence, dtype=numpy.int64)
         self.there: Flags = numpy.ones(len(self.order), dtype=numpy.bool_)
-        self._events, self._begins = linked(
-            self.order, pruner.starts, pruner.items, len(pruner.sizes)
-        )
-        self.live = bytes_in_use(
-            self.order, self._events, pruner.sizes, pruner.own_bytes, pruner.graph.given_bytes
-        )
+        self._events, self._begins = linked(uses, self.order)
+        self.live: Integers = bytes_in_use(uses, self.order, self._events)
 
     def prune(self, budget_bytes: int, keep: Collection[int] = ()) -> None:
         """Take out what the budget does not need, but none of the steps `keep`."""
@@ -98,18 +65,13 @@ class Lives:
         again[numpy.unique(self.order, return_index=True)[1]] = False
         again[list(keep)] = False
         steps = numpy.flatnonzero(again)
-        dearest = numpy.argsort(-self.pruner.time_ns[self.order[steps]], kind="stable")
-        pruner = self.pruner
+        dearest = numpy.argsort(-self.uses.time_ns[self.order[steps]], kind="stable")
         remove_steps(
+            self.uses,
             self._events,
             self._begins,
-            pruner.sizes,
             self.live,
             self.there,
             steps[dearest],
             budget_bytes,
         )
-
-
-def _uses(op: Op) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return op.inputs, op.outputs

@@ -26,6 +26,8 @@ import numpy.typing
 from memplan.graph_capture.graph import Graph
 from memplan.planner import prune
 from memplan.planner.compiled import Flags, Floats, integers
+from memplan.planner.step_events import uses_of
+from memplan.solvers._exchange import exchanged
 from memplan.solvers._replay_kernel import ENDED, PAUSED, walk
 from memplan.solvers._replay_state import (
     COUNTS,
@@ -196,9 +198,11 @@ def prepare() -> None:
     It takes some seconds, once: the code is kept on disk.
     """
     prune.prepare()
-    nothing = Workload(Graph(ops=(), tensors=()))
-    replay = Replay(nothing, 0, Weights(), 0.0, 0, NEVER)
-    walk(nothing.work, replay.rule(None), _state(nothing, 0), 0)
+    nothing = Graph(ops=(), tensors=())
+    exchanged(uses_of(nothing), (), 0, NEVER)
+    workload = Workload(nothing)
+    replay = Replay(workload, 0, Weights(), 0.0, 0, NEVER)
+    walk(workload.work, replay.rule(None), _state(workload, 0), 0)
 
 
 def _state(workload: Workload, most_runs: int) -> State:

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from memplan.graph_capture.graph import Graph
 from memplan.planner.limits import below_limit, settled
 from memplan.planner.memory_use import peak_rss_bytes
 from memplan.planner.polish import polish
@@ -106,11 +105,13 @@ class Auto:
             run.stage("checkmate" if small else "windowed", share, start=run.best)
         if run.other_ns < run.best_ns:
             run.another_order()
-        elif run.best is not None and not run.is_done():
-            # Time that the MILP left goes to replays near the best schedule.
+            return
+        # Time that the MILP left goes to replays near the best schedule, as long as they help.
+        before_ns = float("inf")
+        while run.best_ns < before_ns and not run.is_done():
+            before_ns = run.best_ns
             run.seed += 1
-            leans = (_lean_to(run.problem.graph, sequence_of(run.best)),)
-            run.replay("again", 1.0, leans)
+            run.replay("again", 1.0, ())
 
     def _proven(self, run: _Run) -> bool:
         """Raise the bound, with quick schedules on the way; return whether there may be any."""
@@ -257,7 +258,8 @@ class _Run:
         self, label: str, share: float, leans: Sequence[tuple[float, ...]], **options: object
     ) -> None:
         """Run greedy replays, half of them led by `leans`."""
-        self.stage("greedy", share, label, leans=tuple(leans), goal_ns=self.goal_ns, **options)
+        options = {"leans": tuple(leans), "goal_ns": self.goal_ns, "start": self.best, **options}
+        self.stage("greedy", share, label, **options)
 
     def stage(self, name: str, share: float, label: str = "", **options: object) -> None:
         """Ask the solver called `name`, for at most `share` of the time limit.
@@ -356,17 +358,6 @@ class _Run:
         )
 
 
-def _lean_to(graph: Graph, sequence: Sequence[int]) -> tuple[float, ...]:
-    """Return small factors for the tensors that `sequence` makes more than once, else large."""
-    seen: set[int] = set()
-    made_again: set[int] = set()
-    for op in sequence:
-        if op in seen:
-            made_again.update(graph.ops[op].outputs)
-        seen.add(op)
-    return tuple(_GO if t in made_again else 1.0 / _GO for t in range(len(graph.tensors)))
-
-
 _SPARE = 0.05
 """At most this share of the time limit is left for the last steps."""
 
@@ -390,6 +381,3 @@ _FAR = 0.01
 
 _MORE_SEEDS = 100
 """Added to the seed where a stage runs again, so that nothing is tried twice."""
-
-_GO = 0.2
-"""Factor of what goes; its inverse is that of what stays."""

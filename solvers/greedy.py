@@ -25,10 +25,12 @@ from memplan.graph_capture.graph import Graph
 from memplan.planner.compiled import Floats
 from memplan.planner.limits import settled
 from memplan.planner.problem import Limits, Problem, Standing
-from memplan.planner.prune import Pruner
-from memplan.planner.schedule import schedule_of
+from memplan.planner.prune import pruned
+from memplan.planner.schedule import Schedule, schedule_of, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, Status
+from memplan.planner.step_events import uses_of
+from memplan.solvers._exchange import exchanged
 from memplan.solvers._lowest import lowest
 from memplan.solvers._replay import (
     CIRCLES,
@@ -53,6 +55,7 @@ class Greedy:
         leans: Each has one factor for each tensor's score: what has a small one is let go first.
             Half of the replays use them in turn, sharpened or blunted.
         goal_ns: Stop at a schedule that takes no longer.
+        start: A schedule within the budget to be better than, in the captured order.
     """
 
     name: ClassVar[str] = "greedy"
@@ -64,6 +67,7 @@ class Greedy:
     lowest: bool = False
     leans: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
     goal_ns: int = 0
+    start: Schedule | None = field(default=None, repr=False)
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Return the cheapest schedule of all replays."""
@@ -75,7 +79,9 @@ class Greedy:
         if self.lowest:
             return self._lowest(problem, limits, deadline)
         rng = numpy.random.default_rng(limits.seed)
-        portfolio = _Portfolio(problem, rng, deadline, self.leans)
+        portfolio = _Portfolio(problem, rng, deadline, self.leans, quick=self.first_found)
+        if self.start is not None:
+            portfolio.begin(sequence_of(self.start))
         count = self.replays if self.replays is not None else _replays(graph)
         done, goal_ns = 0, max(self.goal_ns, graph.time_ns)
         stats: dict[str, float] = {}
@@ -101,7 +107,7 @@ class Greedy:
         if not found.sequence:
             return _nothing(graph, found.replays, {"replays": found.replays})
         peak_bytes = simulate(graph, schedule_of(graph, found.sequence)).peak_bytes
-        sequence = Pruner(graph).prune(found.sequence, peak_bytes)
+        sequence = pruned(uses_of(graph), found.sequence, peak_bytes)
         return _found(graph, sequence, {"replays": found.replays})
 
 
@@ -124,15 +130,17 @@ class _Portfolio:
         rng: numpy.random.Generator,
         deadline: float,
         leans: tuple[tuple[float, ...], ...],
+        quick: bool,
     ) -> None:
         self.problem, self.rng, self.deadline = problem, rng, deadline
+        self.quick = quick
         self.leans = [numpy.array(lean) for lean in leans]
         self.work = Workload(problem.graph)
-        self.pruner = Pruner(problem.graph)
+        self.uses = uses_of(problem.graph)
         self.best: tuple[int, ...] = ()
         self.best_extra_ns: int | None = None
-        self.best_raw_ns = 0
-        """Its extra time before pruning."""
+        self.best_raw_ns = self.best_pruned_ns = 0
+        """Its extra time before pruning, and before exchanges."""
         self.best_weights = Weights()
         self.best_again = numpy.zeros(len(problem.graph.tensors), dtype=numpy.bool_)
         """(tensors,) what its schedule makes again."""
@@ -153,18 +161,35 @@ class _Portfolio:
         if sequence is None or sequence in self.pruned:
             return False
         self.pruned.add(sequence)
-        graph = self.problem.graph
-        raw_ns = sum(graph.ops[op].time_ns for op in sequence) - graph.time_ns
-        sequence = self.pruner.prune(sequence, self.problem.budget_bytes)
-        extra_ns = sum(graph.ops[op].time_ns for op in sequence) - graph.time_ns
+        raw_ns = self._extra_ns(sequence)
+        sequence = pruned(self.uses, sequence, self.problem.budget_bytes)
+        pruned_ns = self._extra_ns(sequence)
+        if self.best_extra_ns is not None and pruned_ns > _WORTH * self.best_pruned_ns:
+            return False
+        if not self.quick:
+            sequence = exchanged(self.uses, sequence, self.problem.budget_bytes, self._deadline())
+        extra_ns = self._extra_ns(sequence)
         if self.best_extra_ns is not None and extra_ns >= self.best_extra_ns:
             return False
         if self.best_extra_ns is None:
             self.first_s = time.monotonic() - self.began
-        self.best, self.best_extra_ns, self.best_weights = sequence, extra_ns, weights
-        self.best_raw_ns = raw_ns
-        self.best_again = recomputed_tensors(self.work, sequence)
+        self.best_weights = weights
+        self.best_raw_ns, self.best_pruned_ns = raw_ns, pruned_ns
+        self._keep(sequence)
         return True
+
+    def begin(self, sequence: tuple[int, ...]) -> None:
+        """Take `sequence` as the best so far."""
+        self.best_pruned_ns = self._extra_ns(sequence)
+        self.best_raw_ns = int(_UNPRUNED * self.best_pruned_ns)
+        self._keep(sequence)
+
+    def _keep(self, sequence: tuple[int, ...]) -> None:
+        self.best, self.best_extra_ns = sequence, self._extra_ns(sequence)
+        self.best_again = recomputed_tensors(self.work, sequence)
+
+    def _extra_ns(self, sequence: Sequence[int]) -> int:
+        return int(self.uses.time_ns[list(sequence)].sum()) - self.problem.graph.time_ns
 
     def standing(self) -> Standing:
         """Return how far the search is."""
@@ -274,6 +299,13 @@ _FIRST = (
     Weights(cost=0.5, distance=0.5),
 )
 """What is tried first: the plain rule and its variants."""
+
+_WORTH = 1.02
+"""Exchanges may make the best of what takes no longer than this, as a share of the best's extra
+time before its own exchanges."""
+
+_UNPRUNED = 1.2
+"""What a schedule from elsewhere is taken to have been before pruning."""
 
 _SHARPNESS = (1.0, 0.5, 2.0, 0.25)
 """Exponents of a lean in the first replays that follow it."""

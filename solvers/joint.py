@@ -22,10 +22,11 @@ import numpy
 from memplan.graph_capture.graph import Op
 from memplan.planner.moves import Move, Timing, movable_gaps, moves_in, place
 from memplan.planner.problem import Limits, Problem
-from memplan.planner.prune import Lives, Pruner
+from memplan.planner.prune import Lives
 from memplan.planner.schedule import Prefetch, Schedule, sequence_of
 from memplan.planner.simulate import simulate
 from memplan.planner.solver import Solution, load_solver
+from memplan.planner.step_events import uses_of
 from memplan.planner.verify import is_valid
 from memplan.solvers._replay import Replay, Weights, Workload, recomputed_tensors
 from memplan.solvers._swap_replay import split, without_steps
@@ -108,7 +109,7 @@ class _Search:
 
     def __init__(self, problem: Problem, limits: Limits) -> None:
         self.problem, self.workload = problem, Workload(problem.graph)
-        self.pruner = Pruner(problem.graph)
+        self.uses = uses_of(problem.graph)
         self.rng = random.Random(limits.seed)
         self.deadline = time.monotonic() + limits.time_s
         self.best: Schedule | None = None
@@ -272,7 +273,7 @@ class _Search:
     ) -> tuple[Sequence[int], Collection[Move]]:
         """Take out recomputations that the budget does not need."""
         graph = self.problem.graph
-        lives = Lives(self.pruner, sequence)
+        lives = Lives(self.uses, sequence)
         for move in moves:
             lives.live[move.out + 1 : move.back] -= graph.tensors[move.tensor].nbytes
         lives.prune(budget_bytes, keep={m.out for m in moves} | {m.back for m in moves})
