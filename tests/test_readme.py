@@ -77,17 +77,24 @@ def test_tables_are_filled_from_results(tmp_path: Path) -> None:
     ]
     (tmp_path / "steps.json").write_text(json.dumps([{"example": "net"} | way for way in ways]))
     step = {"table": "steps", "graph": "deep", "ops": 90, "first_seconds": 0.42, "seconds": 1.6}
+    step |= {"known": None}
+    monet = {"table": "published", "graph": "monet_net", "known": 0.02, "seconds": 3.0}
     plans = [
+        monet | {"asked": "9", "status": "optimal", "extra": 0.01},
+        monet | {"asked": "8", "status": "feasible", "extra": 1.02**2 / 1.01 - 1},
         step | {"asked": "50", "extra": 0.0812, "gap": 0.004},
         step | {"asked": "30", "status": "infeasible"},
+        step | {"asked": "25", "status": "unknown"},
         step
         | {"asked": "block", "extra": 0.11, "gap": 0.002}
         | {"checkpoint_extra": 0.3, "checkpoint_peak": 0.4},
     ]
     (tmp_path / "plans.json").write_text(json.dumps(plans))
     text = fill_readme.filled(README, tmp_path)
-    planned = "| deep | 90 | +30.0% at 40% | +11.0% | +8.1% | cannot fit | 0.4% | 0.4 s | 2 s |"
-    assert planned in text.splitlines()
+    planned = "+11.0% | +8.1% | cannot fit | none found | 0.4% | 0.4 s | 2 s |"
+    assert f"| deep | 90 | +30.0% at 40% | {planned}" in text.splitlines()
+    known = "| CNNs: Gurobi, up to 24 h | 2 | 1 | 1 | +2.00% | +2.00% | 3 s |"
+    assert known in text.splitlines()
     line = "| net | 5.00 GB (50%) | 10.00 GB | 4.90 GB | 4.91 GB (+0.12%) | +25.0% | yes |"
     assert line in text.splitlines()
     line = "| net | disk | 5.00 GB (50%) | 2.00 GB | 4.90 GB | 4.91 GB (+0.12%) | yes |"
