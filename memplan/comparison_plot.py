@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +106,21 @@ def _curves(rows: Sequence[ComparisonRow]) -> dict[str, list[tuple[float, float]
 
 
 def _bounds(rows: Sequence[ComparisonRow]) -> list[tuple[float, float]]:
-    """Return GB and per cent of the best proven bound of each budget that has a plan."""
+    """Return GB and per cent of the best proven bound of each budget that has a plan.
+
+    What holds for a budget holds for all smaller ones.
+    """
     best: dict[int, float] = {}
     planned = {row.budget_bytes for row in rows if row.overhead is not None}
     for row in rows:
         if row.budget_bytes in planned:
             best[row.budget_bytes] = max(best.get(row.budget_bytes, 0.0), row.bound)
-    return [(nbytes / 1e9, 100 * bound) for nbytes, bound in sorted(best.items())]
+    falling = sorted(best.items(), reverse=True)
+    bounds = accumulate((bound for _, bound in falling), max)
+    line = [
+        (nbytes / 1e9, 100 * bound) for (nbytes, _), bound in zip(falling, bounds, strict=True)
+    ]
+    return line[::-1]
 
 
 def _top(rows: Sequence[ComparisonRow]) -> float:
