@@ -1,6 +1,7 @@
 """A model file small enough to count by hand, for the tests of commands."""
 
 from pathlib import Path
+from textwrap import dedent
 
 WIDTH = 64
 
@@ -22,6 +23,22 @@ def optimizer(params):
     return torch.optim.AdamW(params)
 """
 
+NET_THAT_RUNS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        {body}
+
+model = Net
+example_inputs = lambda: (torch.randn(2, 4),)
+"""
+
 # Four layers of a weight and a bias, float32.
 PARAMETER_BYTES = 4 * (WIDTH * WIDTH + WIDTH) * 4
 
@@ -31,3 +48,10 @@ def write_model_file(folder: Path, text: str = TEXT) -> Path:
     path = folder / "net.py"
     path.write_text(text)
     return path
+
+
+def write_bad_file(folder: Path, text: str) -> str:
+    """Write what is wrong in a model file, indented or not, and return its path."""
+    path = folder / "bad.py"
+    path.write_text(dedent(text))
+    return str(path)
