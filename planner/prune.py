@@ -8,7 +8,7 @@ from functools import cache
 import numpy
 
 from memplan.graph_capture.graph import Graph
-from memplan.planner.compiled import Flags, Integers
+from memplan.planner.compiled import Flags, Integers, run
 from memplan.planner.step_events import Uses, bytes_in_use, linked, remove_steps, uses_of
 
 
@@ -56,8 +56,8 @@ class Lives:
         self.uses = uses
         self.order: Integers = numpy.array(sequence, dtype=numpy.int64)
         self.there: Flags = numpy.ones(len(self.order), dtype=numpy.bool_)
-        self._events, self._begins = linked(uses, self.order)
-        self.live: Integers = bytes_in_use(uses, self.order, self._events)
+        self._events, self._begins = run(linked, uses, self.order)
+        self.live: Integers = run(bytes_in_use, uses, self.order, self._events)
 
     def prune(self, budget_bytes: int, keep: Collection[int] = ()) -> None:
         """Take out what the budget does not need, but none of the steps `keep`."""
@@ -66,7 +66,8 @@ class Lives:
         again[list(keep)] = False
         steps = numpy.flatnonzero(again)
         dearest = numpy.argsort(-self.uses.time_ns[self.order[steps]], kind="stable")
-        remove_steps(
+        run(
+            remove_steps,
             self.uses,
             self._events,
             self._begins,

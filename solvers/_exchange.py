@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy
 
-from memplan.planner.compiled import Integers
+from memplan.planner.compiled import Integers, run
 from memplan.planner.step_events import Uses
 from memplan.solvers._exchange_kernel import next_exchange
 
@@ -35,7 +35,7 @@ def exchanged(
     order: Integers = numpy.array(sequence, dtype=numpy.int64)
     at, found = 0, False
     while time.monotonic() < deadline:
-        other, at = next_exchange(uses, order, budget_bytes, max(at, 0), _FUEL)
+        other, at = run(next_exchange, uses, order, budget_bytes, max(at, 0), _FUEL)
         if len(other) > 0:
             order, found = other, True
         if at < 0:

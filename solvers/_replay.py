@@ -25,7 +25,7 @@ import numpy.typing
 
 from memplan.graph_capture.graph import Graph
 from memplan.planner import prune
-from memplan.planner.compiled import Flags, Floats, integers
+from memplan.planner.compiled import Flags, Floats, integers, run
 from memplan.planner.step_events import uses_of
 from memplan.solvers._exchange import exchanged
 from memplan.solvers._replay_kernel import ENDED, PAUSED, walk
@@ -169,7 +169,7 @@ class Replay:
             if time.monotonic() > self.deadline:
                 return None
             state.counts[FUEL] = _FUEL
-            outcome = walk(work, rule, state, walked)
+            outcome = run(walk, work, rule, state, walked)
         return tuple(state.order[: state.counts[RAN]].tolist()) if outcome == ENDED else None
 
     def rule(self, circles: int | None) -> Rule:
