@@ -118,39 +118,43 @@ def _step(
     folder: Path,
     options: argparse.Namespace,
 ) -> Callable[[], Any]:
-    """Return a function that runs forward and backward one way.
-
-    The budget of `memplan=checkpoint` is the peak that was measured of the way it names.
-    """
+    """Return a function that runs forward and backward one way."""
     import torch
 
     kind, _, value = way.partition("=")
-    run: Callable[..., Any] = model
-    if kind == "checkpoint":
-        _checkpoint_blocks(model)
-    if kind == "memplan":
+    if kind in ("memplan", "memplan+inductor"):
         import memplan
 
-        optimizer = names["optimizer"]
-        peak_file = _peak_file(folder, value)
         planned = memplan.compile(
             model,
             inputs,
-            budget=int(peak_file.read_text()) if peak_file.exists() else value,
+            budget=_budget(value, folder),
             loss=names["loss"],
-            optimizer=optimizer,
+            optimizer=names["optimizer"],
             time_limit=options.time_limit,
+            backend="inductor" if kind.endswith("inductor") else "eager",
         )
         return lambda: planned(*inputs).backward()
-    if kind == "budget":
-        torch._functorch.config.activation_memory_budget = float(value)
-        run = torch.compile(model, backend="aot_eager", dynamic=False)
+    run: Callable[..., Any] = model
+    if kind == "checkpoint":
+        _checkpoint_blocks(model)
+    if kind in ("budget", "inductor"):
+        torch._functorch.config.activation_memory_budget = float(value or 1.0)
+        backend = "inductor" if kind == "inductor" else "aot_eager"
+        run = torch.compile(model, backend=backend, dynamic=False)
 
     def step() -> Any:
         loss = names["loss"](run(inputs[0]), inputs[1])
         loss.backward()
 
     return step
+
+
+def _budget(value: str, folder: Path) -> str | int:
+    """Return a budget; of a way that was measured before, its peak, or the half of it."""
+    way, _, divisor = value.partition("/")
+    peak_file = _peak_file(folder, way)
+    return int(peak_file.read_text()) // int(divisor or 1) if peak_file.exists() else value
 
 
 def _checkpoint_blocks(model: Any) -> None:
@@ -168,7 +172,7 @@ def _checkpoint_blocks(model: Any) -> None:
 
 
 def _peak_file(folder: Path, way: str) -> Path:
-    return folder / f"{way}.peak"
+    return folder / f"{way.replace('/', ' by ')}.peak"
 
 
 def _error(gradients: list[Any], reference: Path, way: str) -> float:

@@ -3,7 +3,8 @@
 Inductor hands over the joint graph after its own passes and compiles the two graphs that come
 back. It draws random numbers from seeds of its own, so that what is the same, bit by bit, is the
 unplanned step under Inductor, not the one under plain PyTorch. It orders kernels itself: the
-peak is the planned one only about, and has to be measured.
+peak is the planned one only about, and has to be measured. Tensors keep the layouts that were
+captured: those that Inductor would choose for convolutions take copies that no plan knows of.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ def compile_by_inductor(
     settings: dict[str, Any] = {
         "custom_partitioner_fn": Partitioner(partition),
         "fx_graph_cache": False,
+        "layout_optimization": False,
     }
     with functorch_config.patch(enable_autograd_cache=False):
         compiled: Any = compile_fx(module, example_inputs, config_patches=settings)

@@ -24,11 +24,12 @@ _MOST_READS = 4
 _MOST_OPS = 30
 
 _aten = torch.ops.aten
+_RANDOM = torch.ops.prims.inductor_random.default
 _POINTWISE = frozenset(
     {
         torch.ops.prims.convert_element_type.default,
         torch.ops.prims.inductor_lookup_seed.default,
-        torch.ops.prims.inductor_random.default,
+        _RANDOM,
         torch.ops.prims.iota.default,
         _aten.full.default,
     }
@@ -52,7 +53,7 @@ def fused_nodes(module: fx.GraphModule) -> Set[fx.Node]:
     fixed = {owner_of(w) for n in nodes if (w := written_argument(n)) is not None}
     fixed.update(owner_of(n) for n in module.graph.output_node().all_input_nodes)
     _, backward = split_phases(nodes)
-    reader = _Reader(frozenset(fixed), frozenset(backward), {}, {})
+    reader = _Reader(frozenset(fixed), frozenset(backward), {}, {}, set())
     for node in nodes:
         reader.read(node)
     return reader.reads.keys()
@@ -67,17 +68,21 @@ class _Reader:
         backward: The calls of the backward pass.
         reads: For each node inside its readers, the nodes of the buffers that it reads.
         ops: For each of them, how many operations it stands for.
+        drawn: Those of them that draw random numbers.
     """
 
     fixed: frozenset[fx.Node]
     backward: frozenset[fx.Node]
     reads: dict[fx.Node, frozenset[fx.Node]]
     ops: dict[fx.Node, int]
+    drawn: set[fx.Node]
 
     def read(self, node: fx.Node) -> None:
         if (source := aliased_argument(node)) is not None:
             if source in self.reads and written_argument(node) is None:
                 self.reads[node], self.ops[node] = self.reads[source], self.ops[source]
+                if source in self.drawn:
+                    self.drawn.add(node)
             return
         if not _is_pointwise(node) or node in self.fixed or not _all_readers_loop(node):
             return
@@ -88,9 +93,13 @@ class _Reader:
             ops += self.ops.get(source, 0)
         if len(reads) > _MOST_READS or ops > _MOST_OPS:
             return
-        if self._crosses(node) and _nbytes(reads) > _nbytes({node}):
+        draws = node.target is _RANDOM or not self.drawn.isdisjoint(node.all_input_nodes)
+        if self._crosses(node) and (draws or _nbytes(reads) > _nbytes({node})):
+            # To draw again reads little but takes long: that is for the plan to decide.
             return
         self.reads[node], self.ops[node] = frozenset(reads), ops
+        if draws:
+            self.drawn.add(node)
 
     def _crosses(self, node: fx.Node) -> bool:
         """Whether the forward pass makes it and the backward pass reads it."""

@@ -81,18 +81,43 @@ def test_by_name_through_torch_compile() -> None:
     assert differences(train(stock, twin, [x]), train(run, model, [x])) == []
 
 
-@pytest.mark.slow
-def test_a_step_that_is_over_is_planned_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, x = net(), torch.randn(128, 16)
-    budgets: list[int] = []
+def planned_for(
+    monkeypatch: pytest.MonkeyPatch, *off_bytes: int
+) -> tuple[memplan.OptimizedModule, list[memplan.Plan]]:
+    """Compile for 80 % as if each trial were so many bytes above the budget; return the plans."""
+    plans: list[memplan.Plan] = []
 
     def measured(module: memplan.OptimizedModule, *_: Any) -> int:
-        budgets.append(module.plan.budget_bytes)
-        return budgets[0] + (1000 if len(budgets) == 1 else 0)
+        plans.append(module.plan)
+        return plans[0].budget_bytes + off_bytes[len(plans) - 1]
 
     monkeypatch.setattr("memplan.inductor_step.measured_peak_bytes", measured)
-    memplan.compile(model, (x,), budget="90%", **SETTINGS)
-    assert budgets == [budgets[0], budgets[0] - 1000]
+    return memplan.compile(net(), (torch.randn(128, 16),), budget="80%", **SETTINGS), plans
+
+
+@pytest.mark.slow
+def test_a_step_that_is_over_is_planned_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, (first, second) = planned_for(monkeypatch, 1000, 0)
+    assert second.budget_bytes == first.planned_peak_bytes - 1000
+    assert module.plan.budget_bytes == second.budget_bytes
+
+
+@pytest.mark.slow
+def test_what_a_step_leaves_of_its_budget_is_planned_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, (first, second) = planned_for(monkeypatch, -20_000, 0)
+    assert second.budget_bytes == first.budget_bytes + 20_000
+    assert module.plan.recomputed_ops < first.recomputed_ops
+    assert "for a budget of" in module.plan.notes[-1]
+    # Other shapes are not measured: their plans keep to what was asked.
+    planner = module._backend.plan_for
+    assert getattr(planner, "budget", None) == "80%"
+
+
+@pytest.mark.slow
+def test_the_last_plan_within_the_budget_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, plans = planned_for(monkeypatch, -20_000, 5_000, 2_000)
+    assert len(plans) == 3
+    assert module.plan.budget_bytes == plans[0].budget_bytes
 
 
 @pytest.mark.slow
