@@ -94,6 +94,7 @@ class Backend:
             read, but it is on the device all the same.
         plan_only: While set, a compiled step raises `PlannedOnly` instead of running.
         swap: Where the steps move tensors to.
+        moves: Whether they may.
         torch_type: Where the steps will run; steps of fake tensors are traced for it.
         lowering: What runs the planned graphs: `eager`, one operation after another, or
             `inductor`.
@@ -109,6 +110,7 @@ class Backend:
         self.plan_for = plan_for
         self.torch_type = torch_type
         self.lowering = lowering
+        self.moves = swap is not None
         self.swap = swap or SwapPlaces()
         self.steps: list[PlannedStep] = []
         self.plan_only = False
@@ -178,7 +180,9 @@ class Backend:
         self, module: fx.GraphModule, example_inputs: list[torch.Tensor], partition: Partition
     ) -> Callable[..., Any]:
         before = len(self.steps)
-        compiled = compile_by_inductor(module, example_inputs, partition)
+        compiled = compile_by_inductor(
+            module, example_inputs, partition, self.swap if self.moves else None
+        )
         step = self.steps[-1] if len(self.steps) > before else None
 
         def run(*args: Any) -> Any:
@@ -194,12 +198,16 @@ class Backend:
         """Return a backend that has captured nothing yet, but knows the plans of this one."""
         known = {step.joint.digest: step.plan for step in self.steps}
         return Backend(
-            known_before(known, self.plan_for), self.swap, self.torch_type, self.lowering
+            known_before(known, self.plan_for),
+            self.swap if self.moves else None,
+            self.torch_type,
+            self.lowering,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the plans; graphs are captured again where they are needed."""
-        return Backend, (self.fresh().plan_for, self.swap, self.torch_type, self.lowering)
+        swap = self.swap if self.moves else None
+        return Backend, (self.fresh().plan_for, swap, self.torch_type, self.lowering)
 
     def _swapping(self, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
         """Return what runs a graph with the stores of its plan, if it has any."""

@@ -19,24 +19,35 @@ from torch._functorch import config as functorch_config
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch._inductor.exc import InvalidCxxCompiler
 
-from memplan.codegen.operators import checkpoint
+from memplan.codegen.operators import checkpoint, swap_out
+from memplan.codegen.swap.places import SwapPlaces
+from memplan.codegen.swap.store import numbered
 from memplan.errors import UsageError
 
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 
 
 class Partitioner(CustomPartitionerFn):
-    """Inductor's hook, answered by `partition`."""
+    """Inductor's hook, answered by `partition`; its graphs move tensors to `swap`, if anywhere."""
 
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
+    def __init__(self, partition: Partition, swap: SwapPlaces | None) -> None:
+        self.partition, self.swap = partition, swap
 
     def __call__(
         self, gm: fx.GraphModule, joint_inputs: Sequence[object], **kwargs: Any
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         """Return the forward and the backward graph."""
         forward, backward = self.partition(gm, joint_inputs, **kwargs)
-        return without_marks(forward), without_marks(backward)
+        return self._for_inductor(forward), self._for_inductor(backward)
+
+    def _for_inductor(self, module: fx.GraphModule) -> fx.GraphModule:
+        module = without_marks(module)
+        if self.swap is None:
+            return module
+        for node in module.graph.find_nodes(op="call_function", target=swap_out):
+            source, tier = node.args
+            node.args = (source, f"{tier}@{numbered(self.swap.stores)}")
+        return module
 
     def uuid(self) -> None:
         """Return nothing, so that no step is taken from a cache that knows no plans."""
@@ -44,9 +55,16 @@ class Partitioner(CustomPartitionerFn):
 
 
 def compile_by_inductor(
-    module: fx.GraphModule, example_inputs: Sequence[torch.Tensor], partition: Partition
+    module: fx.GraphModule,
+    example_inputs: Sequence[torch.Tensor],
+    partition: Partition,
+    swap: SwapPlaces | None,
 ) -> Callable[..., Any]:
     """Return what runs a graph of Dynamo's, split by `partition` and compiled by Inductor.
+
+    Where tensors may be moved, kernels stay in the order of the graph, so that transfers start
+    and end where the plan says, and memory is not used again for another tensor but given back:
+    what has been read for the last time may be on its way out.
 
     Raises:
         UsageError: There is no C++ compiler.
@@ -63,10 +81,13 @@ def compile_by_inductor(
             "Inductor needs a C++ compiler and finds none; install g++, or leave it out"
         ) from None
     settings: dict[str, Any] = {
-        "custom_partitioner_fn": Partitioner(partition),
+        "custom_partitioner_fn": Partitioner(partition, swap),
         "fx_graph_cache": False,
         "layout_optimization": False,
     }
+    if swap is not None:
+        moving = ("reorder_for_peak_memory", "allow_buffer_reuse", "inplace_buffers")
+        settings |= dict.fromkeys(moving, False)
     with functorch_config.patch(enable_autograd_cache=False):
         compiled: Any = compile_fx(module, example_inputs, config_patches=settings)
     run: Callable[..., Any] = compiled

@@ -37,7 +37,7 @@ def measured_peak_bytes(
         clear()
         step()
         clear()
-        before_bytes = live_bytes(model, args, kwargs)
+        before_bytes = live_bytes(model, args, kwargs) + module.swap_buffer_bytes
         risen_bytes = measure_peak(step, warm_up=False)
     finally:
         torch.set_rng_state(random_state)

@@ -17,8 +17,10 @@ from memplan.codegen.swap.transfers import Copy, Read
 _library = torch.library.Library("memplan", "DEF")
 _library.define("checkpoint(Tensor(a) x) -> Tensor(a)")
 _library.impl("checkpoint", torch.ops.aten.alias.default, "CompositeExplicitAutograd")
-_library.define("swap_out(Tensor x, str tier) -> Tensor")
-_library.define("release(Tensor handle) -> ()")
+# A copy comes back in the layout it went out in, which compilers may not change.
+_library.define("swap_out(Tensor x, str tier) -> Tensor", tags=(torch.Tag.needs_exact_strides,))
+# It changes what the handle stands for, so that nothing that reads it goes before.
+_library.define("release(Tensor(a!) handle) -> ()")
 _library.define("prefetch(Tensor handle) -> Tensor")
 _library.define(
     "wait(Tensor pending, SymInt[] size, SymInt[] stride, *, ScalarType dtype, Device device)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -93,7 +92,8 @@ def compile(
         backend: What runs the planned graphs: `"eager"`, one operation after another, or
             `"inductor"`, in kernels that torch's compiler makes. Then gradients are those of the
             unplanned step under Inductor, the plan is made for what it will fuse, and the step is
-            run here to measure its peak; one that is over the budget is planned once more.
+            run here to measure its peak; it is planned up to twice more, for less if it is over
+            the budget, or for what it leaves of it.
         new_shapes: `"plan"` to plan inputs of other shapes when they come, or `"refuse"` to raise
             `UsageError` for them. Without gradients nothing is planned, and any shape may come.
 
@@ -115,9 +115,12 @@ def compile(
         swapping=swapping,
     )
     if backend == "inductor":
-        if swap != "none":
-            raise UsageError("Inductor moves nothing yet; leave swap or backend='inductor' out")
-        make = partial(OptimizedModule, model, loss, shapes=shapes)
+
+        def make(planner: StepPlanner) -> OptimizedModule:
+            places = None if swap == "none" else swapping.places(device_of(model))
+            backend = Backend(planner, places, lowering="inductor")
+            return OptimizedModule(model, loss, backend, shapes)
+
         return fitted_step(make, planner, _as_args(args), kwargs or {})
     if backend != "eager":
         raise UsageError(f"no backend is called {backend!r}; choose eager or inductor")

@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memplan.codegen.backend import Backend
 from memplan.codegen.measured_step import measured_peak_bytes
 from memplan.codegen.optimized_module import OptimizedModule
 from memplan.errors import InfeasibleBudget, MemplanError
 from memplan.planner.plan import Plan
-from memplan.planner.simulate import simulate
 from memplan.step_planner import StepPlanner
 from memplan.units import format_bytes
 
@@ -34,7 +32,7 @@ class _Trial:
 
 
 def fitted_step(
-    make: Callable[[Backend], OptimizedModule],
+    make: Callable[[StepPlanner], OptimizedModule],
     planner: StepPlanner,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -45,7 +43,7 @@ def fitted_step(
     is planned again for as much less, or more, until it is near the budget.
 
     Args:
-        make: Makes the module that a backend runs.
+        make: Makes the module that runs by the plans of a planner.
         planner: Plans for the budget. Steps of other shapes, which are not measured, follow it
             too, or the plan for less if the first one needed that.
         args: Example inputs, by position.
@@ -71,7 +69,7 @@ def fitted_step(
             f"under Inductor the step takes {least_bytes:,} bytes, {asked_bytes:,} were "
             f"asked for; ask for {least_bytes:,} or leave backend='inductor' out"
         )
-    best = min(fitting, key=lambda trial: simulate(trial.plan.graph, trial.plan.schedule).time_ns)
+    best = min(fitting, key=lambda trial: trial.plan.timeline.time_ns)
     if best.plan.budget_bytes > asked_bytes:
         best.module._backend.plan_for = planner
     _note(best, asked_bytes)
@@ -86,12 +84,12 @@ _NEAR = 0.01
 
 
 def _tried(
-    make: Callable[[Backend], OptimizedModule],
+    make: Callable[[StepPlanner], OptimizedModule],
     planner: StepPlanner,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> _Trial:
-    module = make(Backend(planner, lowering="inductor"))
+    module = make(planner)
     module.plan_for(*args, **kwargs)
     return _Trial(module, measured_peak_bytes(module, args, kwargs))
 

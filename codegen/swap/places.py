@@ -12,7 +12,7 @@ from memplan.codegen.swap.cuda import CudaStore, CudaStreams
 from memplan.codegen.swap.disk import DiskFile
 from memplan.codegen.swap.host import HostMemory
 from memplan.codegen.swap.medium import Medium
-from memplan.codegen.swap.store import ThreadStore
+from memplan.codegen.swap.store import Stores, ThreadStore
 from memplan.codegen.swap.transfers import Store
 from memplan.errors import UsageError
 from memplan.planner.extents import planned_bytes
@@ -42,11 +42,11 @@ class SwapPlaces:
     ) -> None:
         self.folder = folder or Path(tempfile.gettempdir())
         self.emulates_link, self.device = emulates_link, device
-        self.stores: dict[str, Store] = {}
+        self.stores = Stores()
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle where to, not what is there: stores are made again where a plan needs them."""
-        return {**self.__dict__, "stores": {}}
+        return {**self.__dict__, "stores": Stores()}
 
     @property
     def buffer_bytes(self) -> int:

@@ -139,6 +139,10 @@ def tickets_held() -> int:
     return len(_tickets)
 
 
+class Stores(dict[str, Store]):
+    """Stores by the name of their tier."""
+
+
 _current = threading.local()
 
 
@@ -153,13 +157,27 @@ def stores_in_use(stores: Mapping[str, Store]) -> Iterator[None]:
         _current.stores = before
 
 
+_numbered: weakref.WeakValueDictionary[int, Stores] = weakref.WeakValueDictionary()
+
+
+def numbered(stores: Stores) -> int:
+    """Return a number by which `current_store` finds `stores`, as in `disk@7`, on any thread.
+
+    For graphs that others compile and run, with nothing around them.
+    """
+    _numbered[id(stores)] = stores
+    return id(stores)
+
+
 def current_store(name: str) -> Store:
     """Return the store called `name` of the graph that runs.
 
     Raises:
         SwapError: It has none.
     """
-    stores: Mapping[str, Store] = getattr(_current, "stores", None) or {}
+    name, _, number = name.partition("@")
+    here: Mapping[str, Store] | None = getattr(_current, "stores", None)
+    stores = (_numbered.get(int(number)) if number else here) or {}
     if name not in stores:
         raise SwapError(f"nothing is set up to move tensors to {name!r}; run the whole module")
     return stores[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import importlib
 import shutil
 import warnings
@@ -16,8 +17,10 @@ from torch._inductor import config as inductor_config
 
 import memplan
 from memplan.codegen.measured_step import measured_peak_bytes
+from memplan.codegen.swap.store import tickets_held
 from memplan.errors import MemplanError, UsageError
 from memplan.graph_capture.fusion import fused_nodes
+from memplan.planner.schedule import SwapOut
 from tests.steps import differences, train
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
@@ -131,8 +134,28 @@ def test_what_cannot_be_is_refused() -> None:
     x = torch.randn(4, 16)
     with pytest.raises(UsageError, match="no backend is called 'tvm'; choose eager or inductor"):
         memplan.compile(net(), (x,), budget="min", backend="tvm")
-    with pytest.raises(UsageError, match="Inductor moves nothing yet"):
-        memplan.compile(net(), (x,), budget="min", backend="inductor", swap="disk")
+
+
+@pytest.mark.parametrize(
+    "moving",
+    [
+        {"swap": "disk", "solver": "auto"},
+        {"swap": "host", "link": "30MB/s", "solver": "save-on-cpu"},
+        pytest.param({"swap": "disk", "solver": "save-on-cpu"}, marks=pytest.mark.slow),
+    ],
+)
+def test_tensors_that_are_moved_come_back_as_they_were(moving: dict[str, str]) -> None:
+    """Also where the link is so slow that a tensor is on its way out long after its last read."""
+    model, x = nn.Sequential(*(Block() for _ in range(3))), torch.randn(1024, 16)
+    twin = copy.deepcopy(model)
+    planned = memplan.compile(model, (x,), budget="65%", **(SETTINGS | moving))
+    assert any(isinstance(step, SwapOut) for step in planned.plan.schedule)
+    stock = torch.compile(twin, dynamic=False)
+    assert differences(train(stock, twin, [x]), train(planned, model, [x])) == []
+    assert measured_peak_bytes(planned, [x], {}) <= planned.plan.budget_bytes * 1.01
+    del planned
+    gc.collect()
+    assert tickets_held() == 0
 
 
 def test_without_a_compiler_the_text_says_what_to_install() -> None:
