@@ -190,13 +190,16 @@ def _error(gradients: list[Any], reference: Path, way: str) -> float:
 
 def _serve(way: str, folder: Path, options: argparse.Namespace) -> None:
     """Print the figures of one way, then the time of one more step for each line of input."""
-    from memplan import InfeasibleBudget
+    from memplan import InfeasibleBudget, MemplanError
 
     try:
         row, timed_step_s = measure(way, folder, options)
     except InfeasibleBudget as error:
         least = error.feasible_bytes or error.limit_bytes
         print(json.dumps({"way": way, "error": f"below the least, {least / 1e9:.2f} GB"}))
+        return
+    except MemplanError as error:
+        print(json.dumps({"way": way, "error": str(error).partition(";")[0]}))
         return
     _trim()
     print(json.dumps(row), flush=True)

@@ -5,6 +5,8 @@
         --json benchmarks/results/verify_swaps.json
     python -m benchmarks.alternatives --json benchmarks/results/alternatives.json
     OMP_NUM_THREADS=1 python -m benchmarks.steps --clock cpu --json benchmarks/results/steps.json
+    OMP_NUM_THREADS=1 python -m benchmarks.steps --lowering inductor --clock cpu
+        --json benchmarks/results/steps_inductor.json
     python -m benchmarks.max_batch --json benchmarks/results/max_batch.json
     python -m benchmarks.plans steps --clock cpu --json benchmarks/results/plans.json
     python -m benchmarks.plans published --gap 0 --clock cpu --json benchmarks/results/plans.json
@@ -137,6 +139,28 @@ def steps(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def steps_inductor(rows: Sequence[Row]) -> str:
+    """One line an example: each way's peak, and its time beside that of torch.compile."""
+    lines = _head("example", "`torch.compile`", "its memory budget", "memplan", "there", "at half")
+    for example in dict.fromkeys(row["example"] for row in rows):
+        by_way = {row["way"]: row for row in rows if row["example"] == example}
+        knobs = [row for way, row in by_way.items() if way.startswith("inductor=")]
+        least = min(knobs, key=lambda row: row["peak_bytes"])
+        asked = [by_way["inductor"], least]
+        ours = ("inductor", least["way"], "inductor/2")
+        asked += [by_way[f"memplan+inductor={way}"] for way in ours]
+        lines.append(
+            _line(
+                example,
+                *(
+                    row.get("error") or f"{_mb(row['peak_bytes'])}, x {row['ratio']:.2f}"
+                    for row in asked
+                ),
+            )
+        )
+    return "\n".join(lines)
+
+
 def max_batch(rows: Sequence[Row]) -> str:
     """One line an example: the largest batch without a plan, and with one."""
     lines = _head("example", "unplanned", "planned", "times as large", "extra time")
@@ -232,6 +256,7 @@ TABLES: dict[str, tuple[str, Callable[[Sequence[Row]], str]]] = {
     "verify_swaps": ("verify_swaps", verify_swaps),
     "alternatives": ("alternatives", alternatives),
     "steps": ("steps", steps),
+    "steps_inductor": ("steps_inductor", steps_inductor),
     "plans": ("plans", plans),
     "published": ("plans", published),
     "max_batch": ("max_batch", max_batch),

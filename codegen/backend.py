@@ -39,7 +39,7 @@ from memplan.graph_capture.random_layouts import RANDOM_KERNELS
 from memplan.graph_capture.shared_casts import mark_regions
 from memplan.planner.plan import Plan
 
-Lowering: TypeAlias = Literal["eager", "inductor"]
+Lowering: TypeAlias = Literal["eager", "inductor", "inductor-as-captured"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class Backend:
         moves: Whether they may.
         torch_type: Where the steps will run; steps of fake tensors are traced for it.
         lowering: What runs the planned graphs: `eager`, one operation after another, or
-            `inductor`.
+            `inductor`, which may choose other layouts than those captured, or may not.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Backend:
             num_fwd_outputs: int,
             **_options: object,
         ) -> tuple[fx.GraphModule, fx.GraphModule]:
-            fused = fused_nodes(joint_module) if self.lowering == "inductor" else frozenset()
+            fused = fused_nodes(joint_module) if self.lowering != "eager" else frozenset()
             joint = read_joint(joint_module, num_fwd_outputs, given, fused=fused)
             if unread_bytes:
                 extra = {UNREAD_INPUTS: (Kind.INPUT, unread_bytes)}
@@ -147,7 +147,7 @@ class Backend:
             self.steps.append(PlannedStep(joint=joint, plan=plan, graphs=graphs))
             return graphs.forward, graphs.backward
 
-        if self.lowering == "inductor":
+        if self.lowering != "eager":
             return self._by_inductor(module, example_inputs, partition)
         compile_graph = aot_autograd(
             fw_compiler=lambda graph, inputs: self._compile(graph, inputs, self.steps[-1]),
@@ -181,7 +181,11 @@ class Backend:
     ) -> Callable[..., Any]:
         before = len(self.steps)
         compiled = compile_by_inductor(
-            module, example_inputs, partition, self.swap if self.moves else None
+            module,
+            example_inputs,
+            partition,
+            swap=self.swap if self.moves else None,
+            own_layouts=self.lowering == "inductor",
         )
         step = self.steps[-1] if len(self.steps) > before else None
 

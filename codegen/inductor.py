@@ -3,8 +3,8 @@
 Inductor hands over the joint graph after its own passes and compiles the two graphs that come
 back. It draws random numbers from seeds of its own, so that what is the same, bit by bit, is the
 unplanned step under Inductor, not the one under plain PyTorch. It orders kernels itself: the
-peak is the planned one only about, and has to be measured. Tensors keep the layouts that were
-captured: those that Inductor would choose for convolutions take copies that no plan knows of.
+peak is the planned one only about, and has to be measured. The layouts that it chooses for
+convolutions save time, and take copies that no plan knows of.
 """
 
 from __future__ import annotations
@@ -58,13 +58,16 @@ def compile_by_inductor(
     module: fx.GraphModule,
     example_inputs: Sequence[torch.Tensor],
     partition: Partition,
+    *,
     swap: SwapPlaces | None,
+    own_layouts: bool,
 ) -> Callable[..., Any]:
     """Return what runs a graph of Dynamo's, split by `partition` and compiled by Inductor.
 
     Where tensors may be moved, kernels stay in the order of the graph, so that transfers start
     and end where the plan says, and memory is not used again for another tensor but given back:
-    what has been read for the last time may be on its way out.
+    what has been read for the last time may be on its way out. Unless Inductor may choose
+    its `own_layouts`, tensors keep those that were captured.
 
     Raises:
         UsageError: There is no C++ compiler.
@@ -83,8 +86,9 @@ def compile_by_inductor(
     settings: dict[str, Any] = {
         "custom_partitioner_fn": Partitioner(partition, swap),
         "fx_graph_cache": False,
-        "layout_optimization": False,
     }
+    if not own_layouts:
+        settings["layout_optimization"] = False
     if swap is not None:
         moving = ("reorder_for_peak_memory", "allow_buffer_reuse", "inplace_buffers")
         settings |= dict.fromkeys(moving, False)

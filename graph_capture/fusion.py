@@ -4,7 +4,7 @@ Such a result has no storage: it is computed again, from what its kernel reads, 
 read. The rules are those of Inductor's lowering, which makes a pointwise result a buffer where an
 operation that is no loop of its own reads it, or where it is long: a pointwise operation is inside
 its readers if all of them are pointwise or reductions, it reads few buffers, and few operations
-lie between.
+lie between. Where it has several readers it may read less, and on a CPU do nothing that is slow.
 """
 
 from __future__ import annotations
@@ -19,11 +19,20 @@ from memplan.graph_capture.aliasing import aliased_argument, owner_of, written_a
 from memplan.graph_capture.fx_nodes import tensor_value
 from memplan.graph_capture.phases import split_phases
 
-# As `realize_reads_threshold` and `realize_opcount_threshold` of Inductor's settings.
+# As `realize_reads_threshold`, `realize_acc_reads_threshold` and `realize_opcount_threshold` of
+# Inductor's settings.
 _MOST_READS = 4
+_MOST_READS_FOR_ONE = 8
 _MOST_OPS = 30
 
 _aten = torch.ops.aten
+_SLOW_ON_CPU = frozenset(
+    packet.default
+    for packet in (
+        *(_aten.exp, _aten.log, _aten.log10, _aten.log1p, _aten.log2),
+        *(_aten.sigmoid, _aten.tanh),
+    )
+)
 _RANDOM = torch.ops.prims.inductor_random.default
 _POINTWISE = frozenset(
     {
@@ -53,7 +62,7 @@ def fused_nodes(module: fx.GraphModule) -> Set[fx.Node]:
     fixed = {owner_of(w) for n in nodes if (w := written_argument(n)) is not None}
     fixed.update(owner_of(n) for n in module.graph.output_node().all_input_nodes)
     _, backward = split_phases(nodes)
-    reader = _Reader(frozenset(fixed), frozenset(backward), {}, {}, set())
+    reader = _Reader(frozenset(fixed), frozenset(backward), {}, {}, set(), set())
     for node in nodes:
         reader.read(node)
     return reader.reads.keys()
@@ -69,6 +78,7 @@ class _Reader:
         reads: For each node inside its readers, the nodes of the buffers that it reads.
         ops: For each of them, how many operations it stands for.
         drawn: Those of them that draw random numbers.
+        slow: Those of them that a CPU does not compute twice.
     """
 
     fixed: frozenset[fx.Node]
@@ -76,13 +86,15 @@ class _Reader:
     reads: dict[fx.Node, frozenset[fx.Node]]
     ops: dict[fx.Node, int]
     drawn: set[fx.Node]
+    slow: set[fx.Node]
 
     def read(self, node: fx.Node) -> None:
         if (source := aliased_argument(node)) is not None:
             if source in self.reads and written_argument(node) is None:
                 self.reads[node], self.ops[node] = self.reads[source], self.ops[source]
-                if source in self.drawn:
-                    self.drawn.add(node)
+                for kind in (self.drawn, self.slow):
+                    if source in kind:
+                        kind.add(node)
             return
         if not _is_pointwise(node) or node in self.fixed or not _all_readers_loop(node):
             return
@@ -91,7 +103,11 @@ class _Reader:
         for source in node.all_input_nodes:
             reads |= self.reads.get(source, frozenset({owner_of(source)}))
             ops += self.ops.get(source, 0)
-        if len(reads) > _MOST_READS or ops > _MOST_OPS:
+        shared = sum((user in self.backward) is (node in self.backward) for user in node.users) > 1
+        if len(reads) > (_MOST_READS if shared else _MOST_READS_FOR_ONE) or ops > _MOST_OPS:
+            return
+        slow = _is_slow(node) or not self.slow.isdisjoint(node.all_input_nodes)
+        if shared and slow:
             return
         draws = node.target is _RANDOM or not self.drawn.isdisjoint(node.all_input_nodes)
         if self._crosses(node) and (draws or _nbytes(reads) > _nbytes({node})):
@@ -100,10 +116,17 @@ class _Reader:
         self.reads[node], self.ops[node] = frozenset(reads), ops
         if draws:
             self.drawn.add(node)
+        if slow:
+            self.slow.add(node)
 
     def _crosses(self, node: fx.Node) -> bool:
         """Whether the forward pass makes it and the backward pass reads it."""
         return node not in self.backward and any(u in self.backward for u in node.users)
+
+
+def _is_slow(node: fx.Node) -> bool:
+    value = tensor_value(node)
+    return node.target in _SLOW_ON_CPU and value is not None and value.device.type == "cpu"
 
 
 def _is_pointwise(node: fx.Node) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from memplan.codegen.artifacts import PLAN_FILE
-from memplan.codegen.backend import Backend, PlannedOnly
+from memplan.codegen.backend import Backend, Lowering, PlannedOnly
 from memplan.codegen.known_plans import TheOnePlan
 from memplan.codegen.known_shapes import KnownShapes
 from memplan.codegen.optimized_module import NO_BACKWARD, OptimizedModule, run_until_planned
@@ -116,9 +116,9 @@ def compile(
     )
     if backend == "inductor":
 
-        def make(planner: StepPlanner) -> OptimizedModule:
+        def make(planner: StepPlanner, *, lowering: Lowering) -> OptimizedModule:
             places = None if swap == "none" else swapping.places(device_of(model))
-            backend = Backend(planner, places, lowering="inductor")
+            backend = Backend(planner, places, lowering=lowering)
             return OptimizedModule(model, loss, backend, shapes)
 
         return fitted_step(make, planner, _as_args(args), kwargs or {})

@@ -179,6 +179,21 @@ def test_what_is_computed_inside_its_readers() -> None:
     assert [n.name for n in traced.graph.nodes if n in fused_nodes(traced)] == ["mul", "add"]
 
 
+def test_a_loop_with_one_reader_may_read_more_and_do_slow_things() -> None:
+    def joint(*given: torch.Tensor) -> torch.Tensor:
+        many = sum(given[1:], start=given[0])
+        tanh = torch.ops.aten.tanh.default(given[0])
+        twice = torch.ops.aten.exp.default(given[1])
+        result: torch.Tensor = many * tanh * twice - twice
+        return result
+
+    traced = _traced(joint, *(torch.randn(4, 4) for _ in range(6)))
+    names = [n.name for n in traced.graph.nodes if n in fused_nodes(traced)]
+    assert "add_4" in names  # of six tensors
+    assert "tanh" in names
+    assert "exp" not in names
+
+
 def _traced(function: Callable[..., Any], *args: torch.Tensor) -> fx.GraphModule:
     traced: fx.GraphModule = torch.fx.experimental.proxy_tensor.make_fx(function)(*args)
     return traced
