@@ -124,7 +124,12 @@ def _status_bytes(name: str) -> int:
 def _compare(options: argparse.Namespace, folder: Path) -> int:
     from memplan.units import format_bytes, parse_bytes
 
-    plan = json.loads(_run("plan", options, folder, 0).stdout.splitlines()[-1])
+    planning = _run("plan", options, folder, 0)
+    if planning.returncode:
+        said = (planning.stderr.strip().splitlines() or ["nothing"])[-1]
+        print(f"no plan, exit code {planning.returncode}: {said}")
+        return 1
+    plan = json.loads(planning.stdout.splitlines()[-1])
     limit_bytes = plan["planned_bytes"] + parse_bytes(options.slack)
     over = format_bytes(plan["unplanned_bytes"]), format_bytes(plan["planned_bytes"])
     print(f"the step takes {over[0]} without a plan, {over[1]} by the plan")

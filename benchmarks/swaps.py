@@ -30,7 +30,7 @@ from memplan.planner.simulate import simulate
 from memplan.planner.solver import load_solver, solver_entry_points
 from memplan.planner.tiers import Tier
 from memplan.planner.verify import verify
-from memplan.units import parse_budget, parse_bytes
+from memplan.units import parse_budget, parse_speed
 
 ROOT = Path(__file__).resolve().parent.parent
 RECOMPUTING = ("greedy", "windowed")
@@ -117,9 +117,7 @@ def swap_solvers() -> list[str]:
 def problem(graph: Graph, budget: str, link: str) -> Problem:
     """Return the problem with a share of the unplanned peak, and the link."""
     peak_bytes = simulate(graph, schedule_of(graph, range(len(graph.ops)))).peak_bytes
-    speed = (
-        parse_bytes(link.removesuffix("/s")) if link.endswith("/s") else _speed(graph, float(link))
-    )
+    speed = parse_speed(link) if link.endswith("/s") else _speed(graph, float(link))
     tier = Tier(name="host", capacity_bytes=2**62, write_bytes_per_s=speed, read_bytes_per_s=speed)
     budget_bytes = parse_budget(budget, peak_bytes, 0)
     return Problem(graph=graph, budget_bytes=budget_bytes, tiers=(tier,))

@@ -13,7 +13,7 @@ from memplan.planner.compare import ComparisonRow
 from memplan.planner.tiers import Tier
 from memplan.progress import Stages
 from memplan.tables import print_plainly
-from memplan.units import format_bytes, parse_bytes
+from memplan.units import format_bytes, parse_speed
 
 
 def graph_to_compare(path: Path, profile: str, optimizer: str | None, stages: Stages) -> Graph:
@@ -67,7 +67,7 @@ def host_behind(link: str) -> Tier:
     Raises:
         BudgetSyntaxError: It is no speed.
     """
-    speed = parse_bytes(link.strip().removesuffix("/s"))
+    speed = parse_speed(link)
     return Tier(name="host", capacity_bytes=2**62, write_bytes_per_s=speed, read_bytes_per_s=speed)
 
 

@@ -37,6 +37,25 @@ def parse_bytes(text: str | int) -> int:
     return _positive(int(_number(match[1]) * _FACTORS[match[2].lower()]), text)
 
 
+def parse_speed(text: str | int) -> int:
+    """Return bytes a second; `/s` may be left out.
+
+    >>> parse_speed("25GB/s"), parse_speed("512 MB"), parse_speed(1000)
+    (25000000000, 512000000, 1000)
+
+    Raises:
+        BudgetSyntaxError: It is not a positive speed with a known unit.
+    """
+    if not isinstance(text, str):
+        return parse_bytes(text)
+    try:
+        return parse_bytes(text.strip().removesuffix("/s"))
+    except BudgetSyntaxError:
+        raise BudgetSyntaxError(
+            f"cannot read {text!r} as a speed; write for instance 25GB/s or 800MB/s"
+        ) from None
+
+
 def parse_budget(text: str | int, unplanned_peak_bytes: int, minimum_bytes: int) -> int:
     """Return a budget in bytes.
 

@@ -19,7 +19,7 @@ from memplan.planner.extents import aligned
 from memplan.planner.schedule import schedule_of
 from memplan.planner.simulate import simulate
 from memplan.planner.tiers import Tier
-from memplan.units import parse_bytes
+from memplan.units import parse_bytes, parse_speed
 
 _KINDS = ("none", "host", "disk")
 _MOST_CHUNK_BYTES = 4 * 2**20
@@ -65,13 +65,11 @@ class SwapSettings:
             raise UsageError(f"tensors cannot be moved to {kind!r}; choose one of {_KINDS}")
         if folder is not None and not Path(folder).is_dir():
             raise UsageError(f"{folder} is not a folder; name one with --swap-dir")
-        if isinstance(link, str):
-            link = link.strip().removesuffix("/s")
         return cls(
             kind=kind,
             folder=None if folder is None else Path(folder),
             host_bytes=None if host_memory is None else parse_bytes(host_memory),
-            link_bytes_per_s=None if link is None else parse_bytes(link),
+            link_bytes_per_s=None if link is None else parse_speed(link),
         )
 
     def places(self, device: torch.device) -> SwapPlaces:

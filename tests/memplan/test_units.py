@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from memplan.errors import BudgetSyntaxError
-from memplan.units import format_bytes, format_ns, parse_budget, parse_bytes
+from memplan.units import format_bytes, format_ns, parse_budget, parse_bytes, parse_speed
 
 PEAK, MINIMUM = 8_000, 3_000
 
@@ -105,3 +105,9 @@ def test_format_bytes(nbytes: int, text: str) -> None:
 )
 def test_format_ns(time_ns: int, text: str) -> None:
     assert format_ns(time_ns) == text
+
+
+def test_a_speed_may_leave_out_a_second() -> None:
+    assert parse_speed("25GB/s") == parse_speed(" 25 GB ") == 25_000_000_000
+    with pytest.raises(BudgetSyntaxError, match=r"cannot read 'fast' as a speed; write .* 25GB/s"):
+        parse_speed("fast")
